@@ -11,7 +11,7 @@ EMPTY :=
 SPACE := $(EMPTY) $(EMPTY)
 COMMA := ,
 
-.PHONY: help run test test-without-systems test-kubernetes bench-kubernetes image lint format setup bench fuzz lock clean
+.PHONY: help run test test-without-systems test-kubernetes test-scenarios-embedded test-node test-conformance bench-kubernetes image lint format setup bench fuzz lock clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -40,6 +40,15 @@ test-without-systems: $(READY)  ## the tests of the core, with each system left 
 
 test-kubernetes: $(READY)  ## the tests against a real Kubernetes, whose programs are built once and kept in the cache
 	@$(BIN)/python -m tests.kubernetes.binaries && $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder tests/kubernetes || [ $$? -eq 75 ]
+
+test-node: $(READY)  ## real containers on a real kubelet that joins `wharf up`; needs root, containerd, runc, CNI plugins and busybox
+	@$(BIN)/python -m pytest -rs tests/real_node
+
+test-conformance: $(READY)  ## upstream's own specs against `wharf up`: SPECS="--area scheduling" for a part of them
+	@$(BIN)/python -m tests.conformance $(SPECS)
+
+test-scenarios-embedded: $(READY)  ## all scenarios on a running `wharf up`, each with the configuration that it needs
+	@$(BIN)/python -m tests.scenarios.embedded
 
 bench-kubernetes: $(READY)  ## side by side with the stock scheduler on a real API server: NODES=5000 PODS=10000
 	@$(BIN)/python -m tests.kubernetes.bench --nodes $(or $(NODES),5000) --pods $(or $(PODS),10000)

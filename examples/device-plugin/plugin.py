@@ -29,14 +29,23 @@ POLL = 0.2  # seconds between looks at the file and at the kubelet's socket
 
 class Plugin:
     def __init__(
-        self, resource: str, devices: Path, folder: Path, *, plain: bool = False, prefer_last: bool = False
+        self,
+        resource: str,
+        devices: Path,
+        folder: Path,
+        *,
+        plain: bool = False,
+        prefer_last: bool = False,
+        pre_start: bool = False,
     ) -> None:
         self.resource = resource
+        self.calls: list[str] = []  # methods that prepare devices for a container, in order
         self.allocated: list[tuple[str, ...]] = []  # what Allocate was called with
         self._devices = devices
         self._folder = folder
         self._plain = plain
         self._prefer_last = prefer_last
+        self._pre_start = pre_start
         self._endpoint = f"{resource.replace('/', '-')}.sock"
         self._server: Any = None
 
@@ -54,7 +63,9 @@ class Plugin:
     # the service
 
     async def options(self, request: Any, context: Any) -> Message:
-        return api.DevicePluginOptions(get_preferred_allocation_available=self._prefer_last)
+        return api.DevicePluginOptions(
+            pre_start_required=self._pre_start, get_preferred_allocation_available=self._prefer_last
+        )
 
     async def list_and_watch(self, request: Any, context: Any) -> AsyncIterator[Message]:
         told = None
@@ -73,6 +84,7 @@ class Plugin:
         return api.PreferredAllocationResponse(containers=chosen)
 
     async def allocate(self, request: Any, context: Any) -> Message:
+        self.calls.append("Allocate")
         self.allocated += [tuple(each.ids) for each in request.containers]
         known = {device.id for device in self.listed().devices}
         for each in request.containers:
@@ -83,6 +95,10 @@ class Plugin:
             api.ContainerAllocateResponse(envs={f"{variable}_IDS": ",".join(each.ids)}) for each in request.containers
         )
         return api.AllocateResponse(containers=answers)
+
+    async def pre_start(self, request: Any, context: Any) -> Message:
+        self.calls.append("PreStartContainer")
+        return api.Empty()
 
     # its life
 
@@ -95,6 +111,7 @@ class Plugin:
             "GetDevicePluginOptions": unary(self.options, api.Empty.FromString, encode),
             "ListAndWatch": stream(self.list_and_watch, api.Empty.FromString, encode),
             "GetPreferredAllocation": unary(self.preferred, api.PreferredAllocationRequest.FromString, encode),
+            "PreStartContainer": unary(self.pre_start, api.PreStartContainerRequest.FromString, encode),
             "Allocate": unary(self.allocate, api.AllocateRequest.FromString, encode),
         }
         self._server = grpc.aio.server()

@@ -11,7 +11,7 @@ Methods of a `System` import what they return when they are called: listing the 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from wharfinger.api.configuration import Block, Configuration
     from wharfinger.api.registry import Kind, KindExtension
     from wharfinger.client.controller import Controller
+    from wharfinger.client.informer import InformerSet
     from wharfinger.client.interface import Client
     from wharfinger.contributions import Installation, SystemReport
     from wharfinger.controllers.context import ControllerContext
@@ -97,6 +98,11 @@ class System:
     def webhook_handlers(self, context: WebhookContext) -> Sequence[WebhookHandler]:
         """What reviews requests for a real API server."""
         return ()
+
+    def allocated_resources(self, informers: InformerSet) -> Callable[[str], Collection[str]] | None:
+        """A function that returns, for the name of a node, the resources that this system allocates there. Simulated
+        kubelets do not check these."""
+        return None
 
     def controllers(self) -> Mapping[str, Callable[[ControllerContext], Controller[Any]]]:
         """Factories of controllers by name."""

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from tests.admission.test_default_plugins import pod, refusal, with_store
 
-from wharfinger.admission.service_accounts import TOKEN_PATH
 from wharfinger.api.kinds.builtin import PODS, SERVICE_ACCOUNTS
+from wharfinger.api.token_volumes import TOKEN_PATH
 from wharfinger.store.store import Store
 
 

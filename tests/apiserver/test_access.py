@@ -8,6 +8,7 @@ from base64 import urlsafe_b64decode
 from pathlib import Path
 from typing import Any
 
+import jwt
 import pytest
 from tests.apiserver.running import Api, pod
 
@@ -327,3 +328,17 @@ def test_components_have_their_own_permissions(api: Api, base: str) -> None:
     api.create(f"{base}/pods", pod())
     binding = {"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n"}}
     assert scheduler.ask("POST", f"{base}/pods/p/binding", binding).status == 201
+
+
+def test_others_can_verify_tokens(api: Api, namespace: str) -> None:
+    token = service_account_token(api, namespace, "bot")
+    bot = Api(api.kubeconfig, token)
+    found = bot.ask("GET", "/.well-known/openid-configuration")
+    assert (found.status, found.headers["cache-control"]) == (200, "public, max-age=3600")
+    assert found.json["issuer"] == claims(token)["iss"]
+    assert found.json["jwks_uri"] == f"{api.server}/openid/v1/jwks"
+    keys = bot.ask("GET", "/openid/v1/jwks")
+    assert keys.headers["content-type"] == "application/jwk-set+json"
+    (key,) = keys.json["keys"]
+    verified = jwt.decode(token, jwt.PyJWK(key), algorithms=["ES256"], audience=claims(token)["aud"])
+    assert verified["sub"] == f"system:serviceaccount:{namespace}:bot"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -299,3 +300,52 @@ def test_scaling_is_reviewed_as_a_scale(api: Api, base: str, namespace: str, enf
     refused = api.ask("PATCH", f"{apps}/web/scale", {"spec": {"replicas": 4}}, media=MERGE)
     assert refused.message.endswith("denied request: 4"), refused.message
     assert api.ask("PATCH", f"{apps}/web/scale", {"spec": {"replicas": 3}}, media=MERGE).status == 200
+
+
+TYPED = [
+    ("object.spec.replicas > 1", ""),
+    ("object.spec.replicas > '1'", "1:22: found no matching overload for '_>_' applied to '(int, string)'"),
+    ("object.spec.replica > 1", "1:12: undefined field 'replica'\n | object.spec.replica > 1\n | ...........^"),
+    ("variables.count == 'x'", "found no matching overload for '_==_' applied to '(int, string)'"),
+    ("object.spec.template.spec.containers.all(c, c.imag == 'x')", "undefined field 'imag'"),
+    ("object.metadata.labels['a'] == 'b' && object.metadata.creationTimestamp < timestamp(params.data.then)", ""),
+    ("object.spec.strategy.rollingUpdate.maxSurge == 1 || oldObject == null", ""),
+    ("quantity(object.spec.template.spec.containers[0].resources.limits['cpu']).isLessThan(quantity('2'))", ""),
+    ("params.data.size == 'x' && params.dat.size == 'x'", "undefined field 'dat'"),
+    ("request.anything.goes == namespaceObject.metadata.name", ""),
+]
+
+
+@pytest.mark.parametrize(("expression", "said"), TYPED)
+def test_type_checking(api: Api, namespace: str, expression: str, said: str) -> None:
+    rule = {**RULE, "apiGroups": ["apps"], "resources": ["deployments", "deployments/scale", "unknown"]}
+    spec = {
+        "matchConstraints": {"resourceRules": [rule, {**RULE, "apiVersions": ["*"]}]},
+        "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
+        "variables": [{"name": "count", "expression": "object.spec.replicas"}],
+        "validations": [{"expression": "true", "messageExpression": f"string({expression})"}],
+    }
+    path = f"{POLICIES}/{namespace}"
+    api.create(POLICIES, {"metadata": {"name": namespace}, "spec": spec})
+    try:
+        status = checked(api, path, 1)
+        if not said:
+            assert status["typeChecking"] == {}
+            return
+        (warning,) = status["typeChecking"]["expressionWarnings"]
+        assert warning["fieldRef"] == "spec.validations[0].messageExpression"
+        assert warning["warning"].startswith("apps/v1, Kind=Deployment: compilation failed: ERROR: <input>:")
+        assert said.rpartition(": ")[2].partition("\n")[0] in warning["warning"]
+        mended = {"spec": {"validations": [{"expression": "true"}]}}
+        assert api.ask("PATCH", path, mended, media=MERGE).status == 200
+        assert checked(api, path, 2)["typeChecking"] == {}
+    finally:
+        api.ask("DELETE", path)
+
+
+def checked(api: Api, path: str, generation: int) -> Any:
+    deadline = time.monotonic() + 15
+    while (status := api.get(path).get("status", {})).get("observedGeneration") != generation:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return status

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -76,26 +75,9 @@ def with_application(
     asyncio.run(main())
 
 
-def test_too_many_requests_in_flight_are_rejected(tmp_path: Path) -> None:
+def test_watches_take_no_seats_and_end_with_the_server(tmp_path: Path) -> None:
     async def scenario(application: ApiServerApplication, caller: Caller) -> None:
-        assert (await caller.ask("/api/v1/pods"))[0] == 200
-        application.max_inflight = 0
-        status, headers, body = await caller.ask("/api/v1/pods")
-        assert (status, headers["retry-after"]) == (429, "1")
-        answer = json.loads(body)
-        assert (answer["reason"], answer["message"]) == (
-            "TooManyRequests",
-            "Too many requests, please try again later.",
-        )
-        application.max_inflight = 1
-        assert (await caller.ask("/api/v1/pods"))[0] == 200
-
-    with_application(tmp_path, scenario)
-
-
-def test_watches_are_not_limited_and_end_with_the_server(tmp_path: Path) -> None:
-    async def scenario(application: ApiServerApplication, caller: Caller) -> None:
-        application.max_inflight = 1
+        application.fairness.limits.seats = 1
         gone = asyncio.Event()
         watches = [asyncio.create_task(caller.ask("/api/v1/pods?watch=1", gone=gone)) for _ in range(3)]
         await asyncio.sleep(0)

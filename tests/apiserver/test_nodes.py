@@ -224,6 +224,13 @@ def test_access_reviews_know_the_node_authorizer(api: Api, node: str) -> None:
     assert not api.create(path, {"spec": {**spec, "groups": ["other"]}})["status"]["allowed"]
 
 
+def test_the_rules_of_a_node_cannot_be_listed(own: Certified) -> None:
+    path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
+    status = own.create(path, {"spec": {"namespace": "default"}})["status"]
+    assert status["incomplete"] is True
+    assert status["evaluationError"] == "node authorizer does not support user rule resolution"
+
+
 # Admission
 
 
@@ -256,6 +263,7 @@ def test_a_node_registers_itself_and_is_not_simulated(api: Api, namespace: str, 
     )
     made = own.create("/api/v1/nodes", {"metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}}})
     assert made["metadata"]["annotations"] == {"wharfinger.dev/simulated": "false"}
+    assert made["spec"]["taints"] == [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]
     by_agent = {"metadata": {"name": f"agent-{namespace}"}}
     answer = api.ask("POST", "/api/v1/nodes", by_agent, {"User-Agent": "kubelet/v1.36.4 (linux/amd64)"})
     assert answer.json["metadata"]["annotations"] == {"wharfinger.dev/simulated": "false"}

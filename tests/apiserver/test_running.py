@@ -150,6 +150,12 @@ def test_up_runs_restarts_and_stops_everything(tmp_path: Path) -> None:
         process.wait(30)
     assert process.returncode == 0
     assert "Stopped." in out.read_text()
+    events = [json.loads(line) for line in (directory / "logs" / "audit.log").read_text().splitlines()]
+    created = [
+        event for event in events if event.get("objectRef", {}).get("name") == "kept" and event["verb"] == "create"
+    ]
+    assert [(event["level"], event["user"]["username"]) for event in created] == [("Metadata", "system:admin")]
+    assert not any(event["verb"] == "watch" and event["user"]["username"] != "system:admin" for event in events)
     for pid in pids:
         assert not Path(f"/proc/{pid}").exists()
     stopped = wharf("status", "--data-dir", str(directory))

@@ -7,12 +7,14 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.apiserver.running import Api, environment
 from tests.apiserver.test_kubectl import DEPLOYMENT, Kubectl
+from tests.controllers.test_certificates import encoded_request
 
 
 @pytest.fixture(scope="module")
@@ -98,3 +100,66 @@ def test_pods_get_ready_and_are_replaced_and_described(kubectl: Kubectl) -> None
     kubectl("replace", "-f", "-", stdin=json.dumps(found))
     assert kubectl("get", "pods", "-l", "replaced=yes", "-o", "name") == "pod/one\n"
     kubectl("delete", "pod", "one", "--timeout=50s")
+
+
+def test_logs_of_a_simulated_pod(kubectl: Kubectl) -> None:
+    kubectl("run", "once", "--image=x", "--restart=Never", "--annotations=wharfinger.dev/run-for=2s")
+    kubectl("wait", "--for=jsonpath={.status.phase}=Running", "pod/once", "--timeout=50s")
+    lines = kubectl("logs", "-f", "once").splitlines()
+    assert [line.partition(" ")[2] for line in lines[2:]] == [
+        "container once started",
+        "container once ready",
+        "container once finished with exit code 0 (Completed)",
+    ]
+    assert kubectl("logs", "once", "--tail=1", "--timestamps").count("container once finished") == 1
+    kubectl("run", "web", "--image=x")
+    kubectl("wait", "--for=condition=Ready", "pod/web", "--timeout=50s")
+    for command in (("exec", "web", "--", "ls"), ("attach", "web"), ("port-forward", "web", "8080:80")):
+        refused = kubectl.try_(*command)
+        assert refused.returncode != 0
+        assert "is simulated, so no container of the pod runs" in refused.stderr
+
+
+def test_usage_and_autoscaling(kubectl: Kubectl) -> None:
+    kubectl("create", "deployment", "web", "--image=x")
+    kubectl("set", "resources", "deployment", "web", "--requests=cpu=100m,memory=64Mi")
+    kubectl("rollout", "status", "deploy/web", "--timeout=50s")
+    kubectl("autoscale", "deployment", "web", "--min=2", "--max=4", "--cpu-percent=50")
+    top = kubectl("top", "pods", "--no-headers").split()
+    assert top[1:] == ["100m", "64Mi"]
+    assert "node-1" in kubectl("top", "nodes")
+    kubectl("wait", "--for=jsonpath={.spec.replicas}=2", "deploy/web", "--timeout=50s")
+    kubectl("wait", "--for=jsonpath={.spec.replicas}=4", "deploy/web", "--timeout=110s")  # a usage of 100 %
+    old = json.loads(kubectl("get", "horizontalpodautoscalers.v1.autoscaling", "web", "-o", "json"))
+    assert old["spec"]["targetCPUUtilizationPercentage"] == 50
+    assert "SuccessfulRescale" in kubectl("describe", "hpa", "web")
+
+
+def test_certificates_are_approved_and_signed(kubectl: Kubectl) -> None:
+    name = f"csr-{uuid.uuid4().hex[:8]}"
+    document = {
+        "apiVersion": "certificates.k8s.io/v1",
+        "kind": "CertificateSigningRequest",
+        "metadata": {"name": name},
+        "spec": {
+            "request": encoded_request(),
+            "signerName": "kubernetes.io/kube-apiserver-client",
+            "usages": ["client auth"],
+        },
+    }
+    kubectl("create", "-f", "-", stdin=json.dumps(document))
+    assert "approved" in kubectl("certificate", "approve", name)
+    kubectl("wait", "--for=jsonpath={.status.certificate}", f"csr/{name}", "--timeout=50s")
+    assert "Approved,Issued" in kubectl("get", "csr", name)
+    kubectl("delete", "csr", name)
+
+
+def test_services_have_endpoints_and_namespaces_the_authority(kubectl: Kubectl) -> None:
+    kubectl("run", "web", "--image=x", "--port=80", "--expose")
+    kubectl("wait", "--for=condition=Ready", "pod/web", "--timeout=50s")
+    address = kubectl.get("pod", "web")["status"]["podIP"]
+    kubectl("wait", f"--for=jsonpath={{.subsets[0].addresses[0].ip}}={address}", "endpoints/web", "--timeout=50s")
+    [found] = kubectl.get("endpointslices", "-l", "kubernetes.io/service-name=web")["items"]
+    assert found["endpoints"][0]["addresses"] == [address]
+    kubectl("wait", "--for=create", "configmap/kube-root-ca.crt", "--timeout=50s")
+    assert "BEGIN CERTIFICATE" in kubectl.get("configmap", "kube-root-ca.crt")["data"]["ca.crt"]

@@ -1,5 +1,6 @@
 """Three ways to run, one code: a few scenarios of each system, played on a running `wharf up` by `wharf test`. All of them
-are played in simulation by tests/scenarios, and on a real cluster by tests/kubernetes."""
+are played in simulation by tests/scenarios, there by `make test-scenarios-embedded`, and on a real cluster by
+tests/kubernetes."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 import socket
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -330,6 +331,33 @@ def test_concurrent_requests_are_limited() -> None:
 
     server, _ = talk(script, many, in_flight=3)
     assert most == 3 and len(server.requests) == 20
+
+
+@pytest.mark.parametrize("transport", [PooledTransport, AiohttpTransport])
+def test_open_watches_leave_connections_for_requests_and_other_watches(transport: Any) -> None:
+    watching = 0
+
+    async def script(request: Request, reply: Reply) -> None:
+        nonlocal watching
+        if request.query.get("watch"):
+            watching += 1
+            await reply.begin()
+            await asyncio.sleep(30)
+        else:
+            await reply.answer(200, {})
+
+    async def main() -> None:
+        async with Server(script) as server:
+            access = ClusterAccess(server.url)
+            opened = transport(access, connections=2)
+            async with AsyncExitStack() as streams:
+                for number in range(120):
+                    await streams.enter_async_context(opened.stream(f"/api/v1/pods?watch=true&n={number}", (), 60))
+                answer = await opened.request("GET", "/api/v1/pods", (), None, 10)
+                assert (watching, answer.status) == (120, 200)
+            await opened.close()
+
+    asyncio.run(asyncio.wait_for(main(), 30))
 
 
 def test_a_fenced_write_is_not_retried_after_the_term_ended() -> None:

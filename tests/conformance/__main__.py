@@ -4,9 +4,11 @@
     python -m tests.conformance --area scheduling        one area
     python -m tests.conformance --focus 'ResourceQuota'  the specs whose name matches
     python -m tests.conformance --quick                  the part that CI runs
+    python -m tests.conformance --kubeconfig FILE --containers
+                                                         all specs, on a control plane with real nodes
 
-Prints a table, and ends with 1 where a spec failed that docs/conformance.md does not list. `impossible.txt` lists the
-specs that need a container runtime or a real network, which simulated nodes do not have.
+Prints a table, and ends with 1 where a spec failed that `failing.txt` does not list. `impossible.txt` lists the specs
+that need a container runtime or a real network, which simulated nodes do not have.
 """
 
 from __future__ import annotations
@@ -34,8 +36,8 @@ AREAS = ("scheduling", "api-machinery", "apps", "auth", "cli")
 WORKERS = 4  # specs mostly wait
 GROUP = 6  # specs in one process
 TIMEOUT = "60m"  # of one process
-META, ESCAPED = re.compile(r"([][().*+?{}|^$\\])"), r"\\\1"  # of expressions of Go
-MULTI = re.compile(r"Multi-AZ|\[Feature:")
+SPECIAL = re.compile(r"([][().*+?{}|^$\\])")  # characters of Go's expressions
+OPTIONAL = re.compile(r"Multi-AZ|\[Feature:")
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,7 @@ def main() -> None:
     parser.add_argument("--focus", action="append", default=[], help="only specs whose name matches this expression")
     parser.add_argument("--quick", action="store_true", help="only the specs of quick.txt, which CI runs")
     parser.add_argument("--kubeconfig", type=Path, help="a control plane that runs already")
+    parser.add_argument("--containers", action="store_true", help="also the specs that need containers; for real nodes")
     parser.add_argument("--workers", type=int, default=WORKERS, help="how many specs run at the same time")
     parser.add_argument("--output", type=Path, help="a folder for the logs of the specs")
     arguments = parser.parse_args()
@@ -62,7 +65,7 @@ def main() -> None:
             sys.exit(f"Error: {error}")
         print(f"Skipped the conformance specs: {error}")
         return
-    impossible, known = listed("impossible.txt"), listed("failing.txt")
+    impossible, known = {} if arguments.containers else listed("impossible.txt"), listed("failing.txt")
     wanted = chosen(binaries["e2e.test"], arguments.area or AREAS, arguments.focus)
     if arguments.quick:
         quick = listed("quick.txt")
@@ -74,6 +77,8 @@ def main() -> None:
         output.mkdir(parents=True, exist_ok=True)
         environment = {**os.environ, "PATH": f"{binaries['kubectl'].parent}:{os.environ['PATH']}"}
         with control_plane(arguments.kubeconfig, Path(folder)) as kubeconfig:
+            command = [binaries["kubectl"], f"--kubeconfig={kubeconfig}", "apply", "-f", HERE / "programs.yaml"]
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
             results = run(binaries["e2e.test"], kubeconfig, possible, output, arguments.workers, environment)
     unexpected = report(wanted, impossible, known, results, time.monotonic() - started)
     sys.exit(1 if unexpected else 0)
@@ -94,7 +99,7 @@ def chosen(program: Path, areas: tuple[str, ...] | list[str], focus: list[str]) 
         name
         for name in names
         if any(f"[sig-{area}]" in name and (area == "scheduling" or "[Conformance]" in name) for area in areas)
-        and not MULTI.search(name)
+        and not OPTIONAL.search(name)
         and (not focus or any(re.search(one, name) for one in focus))
     ]
 
@@ -149,7 +154,7 @@ def run_group(
     """Runs specs in one process: it takes seconds to build its tree of all specs."""
     written, log = output.with_suffix(".json"), output.with_suffix(".log")
     command = [str(program), f"--kubeconfig={kubeconfig}", "--provider=skeleton", "--ginkgo.no-color", "--ginkgo.v"]
-    command += [f"--ginkgo.focus={META.sub(ESCAPED, name)}$" for name in names]
+    command += [f"--ginkgo.focus={focus(name)}" for name in names]
     command += [f"--ginkgo.json-report={written}", "--ginkgo.silence-skips", f"--ginkgo.timeout={TIMEOUT}"]
     command += [f"--kubectl-path={environment['PATH'].partition(':')[0]}/kubectl"]
     with log.open("w") as out:
@@ -161,6 +166,11 @@ def run_group(
     specs = {full_name(spec): spec for suite in suites for spec in suite["SpecReports"] or ()}
     setup = next((spec for spec in specs.values() if spec["LeafNodeType"] != "It" and spec.get("Failure")), None)
     return {name: result(name, specs.get(name), setup) for name in names}
+
+
+def focus(name: str) -> str:
+    """The expression that matches this spec only; its suite's name comes before."""
+    return SPECIAL.sub(r"\\\1", name) + "$"
 
 
 def full_name(spec: dict[str, Any]) -> str:

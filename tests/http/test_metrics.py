@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from wharfinger.http.metrics import LabelledSeries, exposition
+from wharfinger.http.metrics import CounterSeries, HistogramSeries, LabelledSeries, exposition
 
 
 def test_counters_gauges_and_histograms_are_written_as_the_go_client_writes_them() -> None:
@@ -42,3 +42,17 @@ def test_a_name_is_registered_once() -> None:
     Counter("twice_total", "", registry=registry)
     with pytest.raises(ValueError, match="twice_total"):
         Gauge("twice_total", "", registry=registry)
+
+
+def test_series_of_the_event_loop_are_written_like_those_of_the_library() -> None:
+    ours, theirs = CollectorRegistry(), CollectorRegistry()
+    counted = CounterSeries("requests_total", "Requests.", ("verb", "code"), ours)
+    expected = Counter("requests_total", "Requests.", ("verb", "code"), registry=theirs)
+    timed = HistogramSeries("seconds", "Time.", ("verb",), ours, (0.5, 1.0))
+    expected_times = Histogram("seconds", "Time.", ("verb",), registry=theirs, buckets=(0.5, 1.0))
+    for verb, code, seconds in (("GET", "200", 0.25), ("GET", "200", 0.5), ("GET", "404", 0.75), ("PUT", "200", 3.0)):
+        counted.cell((verb, code))[0] += 1
+        expected.labels(verb, code).inc()
+        timed.series((verb,)).observe(seconds)
+        expected_times.labels(verb).observe(seconds)
+    assert exposition(ours) == exposition(theirs)

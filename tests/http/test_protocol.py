@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import re
+import weakref
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
@@ -24,6 +26,10 @@ class Transport:
         self.out = b""
         self.closed = False
         self.reading = True
+        self.aborted = False
+
+    def abort(self) -> None:
+        self.aborted = True
 
     def get_extra_info(self, name: str) -> Any:
         return None
@@ -389,3 +395,63 @@ def test_shutdown_lets_the_current_request_finish() -> None:
 
     talk(wait, busy)
     talk(echo, idle)
+
+
+@pytest.mark.parametrize("left_during", ["the head", "the body", "the response", "a full buffer"])
+def test_a_lost_connection_is_freed_without_the_cyclic_collector(left_during: str) -> None:
+    """The transport may hold megabytes that the client never read, and the collector rarely runs."""
+
+    async def unfinished(scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    async def large(scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        await receive()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for _ in range(3):
+            await send({"type": "http.response.body", "body": b"x" * 100_000, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def main() -> None:
+        connection = Connection(large if left_during == "a full buffer" else unfinished)
+        made, transport = connection.protocol, connection.transport
+        transport.protocol = made  # type: ignore[attr-defined]  # as a real one has it
+        data = {
+            "the head": b"GET / HTTP/1.1\r\nHo",
+            "the body": b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nab",
+        }.get(left_during, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        if left_during == "a full buffer":
+            made.pause_writing()
+        await connection.say(data)
+        assert connection.state.connections
+        connection.leave()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not connection.state.tasks
+        alive = weakref.ref(made), weakref.ref(transport)
+        del connection, made, transport
+        assert [one() for one in alive] == [None, None]
+
+    gc.collect()
+    gc.disable()
+    try:
+        asyncio.run(main())
+    finally:
+        gc.enable()
+
+
+def test_a_client_that_does_not_read_its_response_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "WRITE_TIMEOUT", 0.0)
+
+    async def main() -> None:
+        connection = Connection(echo)
+        await connection.say(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        connection.protocol._check()
+        assert not connection.transport.aborted
+        connection.protocol.pause_writing()
+        await asyncio.sleep(0.001)
+        connection.protocol._check()
+        assert connection.transport.aborted
+        connection.leave()
+
+    asyncio.run(main())

@@ -225,6 +225,16 @@ def test_a_pod_that_does_not_fit_is_rejected_by_its_node() -> None:
         assert states == [("Failed", "OutOfcpu"), ("Running", None)]
 
 
+def test_a_pod_whose_host_port_is_taken_is_rejected_by_its_node() -> None:
+    with World(nodes=1) as world:
+        ports = [{"containerPort": 80, "hostPort": 8080}]
+        for name in ("a", "b"):
+            world.create(PODS, pod(name, nodeName="node-1", containers=[{"name": "c", "image": "i", "ports": ports}]))
+        world.settle()
+        states = sorted((p["status"]["phase"], p["status"].get("reason")) for p in world.pods())
+        assert states == [("Failed", "NodePorts"), ("Running", None)]
+
+
 def test_pods_continue_after_a_kubelet_restart() -> None:
     with World(nodes=1) as world:
         world.create(PODS, pod(annotations={"run-for": "60s"}, restartPolicy="Never"))

@@ -22,7 +22,7 @@ from tests.real_node.machine import IMAGE, Kubelet, Machine, control_plane, lack
 from tests.support import missing
 
 HERE = Path(__file__).resolve().parent
-PATIENCE = 600  # seconds for a test; what it waits for has limits of its own
+PATIENCE = 600  # seconds for a test without what all share; programs may have to be built first
 NODE = "real-1"
 WHARF = [sys.executable, "-m", "wharfinger.cli.main"]
 
@@ -30,7 +30,7 @@ WHARF = [sys.executable, "-m", "wharfinger.cli.main"]
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(HERE):
-            item.add_marker(pytest.mark.timeout(PATIENCE))
+            item.add_marker(pytest.mark.timeout(PATIENCE, func_only=True))
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -101,6 +101,17 @@ class Tenant:
 
     def __call__(self, *arguments: str, stdin: str | None = None) -> str:
         return self.run(*arguments, stdin=stdin).stdout
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """kubectl with pipes, for what goes on until it is ended."""
+        base = [str(self.cluster.binaries["kubectl"]), "--kubeconfig", str(self.cluster.data / "kubeconfig")]
+        return subprocess.Popen(
+            [*base, "--namespace", self.namespace, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
 
     def get(self, *arguments: str) -> Any:
         return json.loads(self("get", *arguments, "-o", "json"))

@@ -65,7 +65,8 @@ def make_cgroups() -> None:
 
 
 def remove_cgroups() -> None:
-    for root in _hierarchies():
+    """The runtime may have made more of them than the kubelet."""
+    for root in (_CGROUPS, *_CGROUPS.iterdir()):
         for folder, _, _ in os.walk(root / _CGROUP_ROOT[1:], topdown=False):
             with contextlib.suppress(OSError):
                 Path(folder).rmdir()
@@ -81,7 +82,7 @@ def busybox() -> Path | None:
 
 
 def until(what: str, check: Callable[[], Any], seconds: float = 120.0, every: float = 0.25) -> Any:
-    """Polls until the check returns something true, which is returned. Errors of kubectl count as no."""
+    """Polls until the check returns something true, which is returned. Errors of kubectl, and fields that are not there yet, count as no."""
     deadline = time.monotonic() + seconds
     last: object = None
     while time.monotonic() < deadline:
@@ -91,6 +92,8 @@ def until(what: str, check: Callable[[], Any], seconds: float = 120.0, every: fl
                 return last
         except subprocess.CalledProcessError as error:
             last = error.stderr or error.stdout
+        except (KeyError, IndexError) as error:
+            last = f"no {error}"
         time.sleep(every)
     raise AssertionError(f"{what} did not happen within {seconds:g} s; last seen: {last}")
 

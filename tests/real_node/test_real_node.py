@@ -25,15 +25,18 @@ def test_a_kubelet_joins_with_a_bootstrap_token(cluster: RealCluster) -> None:
     node = cluster.get("node", NODE)
     assert node["metadata"]["annotations"]["wharfinger.dev/simulated"] == "false"
     assert node["status"]["nodeInfo"]["containerRuntimeVersion"].startswith("containerd://")
-    holders = {entry["manager"] for entry in node["metadata"]["managedFields"]} if "managedFields" in node["metadata"] else set()  # fmt: skip
-    assert "wharfinger-nodes" not in holders
+    shown = json.loads(cluster("get", "node", NODE, "-o", "json", "--show-managed-fields"))["metadata"]["managedFields"]
+    assert "kubelet" in {entry["manager"] for entry in shown}
+    assert "wharfinger-nodes" not in {entry["manager"] for entry in shown}
     simulated = cluster.get("node", "node-1")
     assert simulated["status"]["nodeInfo"]["containerRuntimeVersion"] == "simulated://1"
 
 
 def test_containers_run_and_their_output_is_the_log(kubectl: Tenant) -> None:
     kubectl.apply(pod("p", "echo one; echo two >&2; sleep 1; echo three; exit 7", restartPolicy="Never"))
-    assert kubectl("logs", "p", "--follow", "--pod-running-timeout=60s").split() == ["one", "two", "three"]
+    until("it starts", lambda: "waiting" not in kubectl.get("pod", "p")["status"]["containerStatuses"][0]["state"])
+    lines = kubectl("logs", "p", "--follow").split()
+    assert (sorted(lines[:2]), lines[2:]) == (["one", "two"], ["three"])  # two pipes have no order between them
     kubectl.wait("pod/p", "jsonpath={.status.phase}=Failed")
     (status,) = kubectl.get("pod", "p")["status"]["containerStatuses"]
     assert status["state"]["terminated"]["exitCode"] == 7
@@ -71,34 +74,27 @@ def test_commands_are_executed_in_containers(kubectl: Tenant, tmp_path: Path) ->
 
 
 def test_attach_reaches_the_main_process(kubectl: Tenant) -> None:
-    kubectl.apply(pod("p", "read line; echo got $line; sleep 2", container={"stdin": True}, restartPolicy="Never"))
+    kubectl.apply(pod("p", "while read line; do echo got $line; done", container={"stdin": True}))
     kubectl.wait("pod/p")
-    assert "got it" in kubectl("attach", "-i", "p", stdin="it\n")
+    with kubectl.start("attach", "-i", "p") as attached:
+        assert attached.stdin is not None and attached.stdout is not None
+        for word in ("one", "two"):
+            attached.stdin.write(f"{word}\n")
+            attached.stdin.flush()
+            assert attached.stdout.readline() == f"got {word}\n"
+        attached.terminate()
 
 
 def test_ports_are_forwarded(kubectl: Tenant) -> None:
     kubectl.apply(pod("p", "echo hello > /www/index.html; exec httpd -f -p 8080 -h /www"))
     kubectl.wait("pod/p")
     port = free_port()
-    cluster = kubectl.cluster
-    command = [
-        str(cluster.binaries["kubectl"]),
-        "--kubeconfig",
-        str(cluster.data / "kubeconfig"),
-        "-n",
-        kubectl.namespace,
-    ]
-    forwarding = subprocess.Popen(
-        [*command, "port-forward", "pod/p", f"{port}:8080"], stdout=subprocess.PIPE, text=True
-    )
-    try:
+    with kubectl.start("port-forward", "pod/p", f"{port}:8080") as forwarding:
         assert forwarding.stdout is not None
         assert forwarding.stdout.readline().startswith("Forwarding from")
         for _ in range(3):
             assert fetch(("127.0.0.1", port), "/index.html").endswith("hello\n")
-    finally:
         forwarding.terminate()
-        forwarding.communicate(timeout=20)
 
 
 def fetch(address: tuple[str, int], path: str) -> str:
@@ -112,8 +108,8 @@ def fetch(address: tuple[str, int], path: str) -> str:
 
 def test_nodes_pods_and_services_are_proxied(kubectl: Tenant) -> None:
     assert kubectl("get", "--raw", f"/api/v1/nodes/{NODE}/proxy/healthz") == "ok"
-    summary = json.loads(kubectl("get", "--raw", f"/api/v1/nodes/{NODE}/proxy/stats/summary"))
-    assert summary["node"]["nodeName"] == NODE
+    configuration = json.loads(kubectl("get", "--raw", f"/api/v1/nodes/{NODE}/proxy/configz"))
+    assert configuration["kubeletconfig"]["containerRuntimeEndpoint"] == kubectl.cluster.machine.runtime
     kubectl.apply(pod("p", "echo hello > /www/index.html; exec httpd -f -p 8080 -h /www"))
     kubectl.wait("pod/p")
     base = f"/api/v1/namespaces/{kubectl.namespace}"
@@ -121,6 +117,20 @@ def test_nodes_pods_and_services_are_proxied(kubectl: Tenant) -> None:
     kubectl("expose", "pod", "p", "--name=s", "--port=80", "--target-port=8080")
     path = f"{base}/services/s:80/proxy/index.html"
     until("the service has endpoints", lambda: kubectl("get", "--raw", path) == "hello\n", 30)
+
+
+def test_usage_is_measured(kubectl: Tenant) -> None:
+    kubectl.apply(pod("p", "while true; do :; done", container={"resources": {"limits": {"cpu": "200m"}}}))
+    kubectl.wait("pod/p")
+
+    def used() -> bool:
+        path = f"/apis/metrics.k8s.io/v1beta1/namespaces/{kubectl.namespace}/pods/p"
+        (container,) = json.loads(kubectl("get", "--raw", path))["containers"]
+        return int(container["usage"]["cpu"].removesuffix("n")) > 50_000_000
+
+    until("the usage of the container is known", used)
+    assert kubectl("top", "pod", "p", "--no-headers").split()[0] == "p"
+    assert any(line.startswith(NODE) for line in kubectl("top", "nodes").splitlines())
 
 
 def test_pods_read_config_maps_and_secrets(kubectl: Tenant) -> None:
@@ -243,9 +253,17 @@ def test_a_running_container_is_resized(kubectl: Tenant) -> None:
     assert after["allocatedResources"]["cpu"] == "80m"
     identity = after["containerID"].removeprefix("containerd://")
     assert quota_of(identity) == 20_000
-    huge = json.dumps({"spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "900"}, "limits": {"cpu": "900"}}}]}})  # fmt: skip
-    kubectl("patch", "pod", "p", "--subresource", "resize", "--patch", huge)
-    until("the kubelet refuses it", lambda: "Infeasible" in json.dumps(kubectl.get("pod", "p")["status"]))
+    wanted = {"requests": {"cpu": "900"}, "limits": {"cpu": "900"}}
+    patch = json.dumps({"spec": {"containers": [{"name": "main", "resources": wanted}]}})
+    kubectl("patch", "pod", "p", "--subresource", "resize", "--patch", patch)
+
+    def pending() -> Any:
+        conditions = kubectl.get("pod", "p")["status"]["conditions"]
+        return next((one for one in conditions if one["type"] == "PodResizePending"), None)
+
+    found = until("the kubelet says that it does not fit", pending)
+    assert "Node didn't have enough resource: cpu" in found["message"]
+    assert quota_of(identity) == 20_000
 
 
 def quota_of(container_id: str) -> int:

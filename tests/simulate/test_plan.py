@@ -150,3 +150,40 @@ metadata: {name: default, uid: u-9, creationTimestamp: "2026-01-01T00:00:00Z", l
     done = wharf("simulate", "-f", str(tmp_path / "cluster.yaml"), "-o", "json")
     (kept,) = [each for each in json.loads(done.stdout)["objects"] if each["kind"] == "Namespace"]
     assert kept["metadata"]["labels"]["team"] == "web"
+
+
+POLICY = """
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: limits}
+spec:
+  matchConstraints: {resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]}
+  validations: [{expression: "has(object.spec.priorityClassName) && object.spec.priorityClassName == 'x'", message: no class}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: limits}
+spec: {policyName: limits, validationActions: [Deny]}
+"""
+
+
+def test_a_policy_that_would_refuse_the_next_pods_of_a_running_workload_is_told(tmp_path: Path) -> None:
+    status, found = plan(tmp_path, [NODE, DEPLOYMENT], [POLICY])
+    assert (status, found["changes"]) == (2, [])
+    (refused,) = found["whenCreatedAnew"]  # type: ignore[misc]
+    assert (refused["kind"], refused["name"], refused["before"]) == ("Deployment", "web", None)
+    assert "no class" in refused["after"]
+
+
+def test_a_deletion_cost_that_changes_is_a_change(tmp_path: Path) -> None:
+    annotations = '{"controller.kubernetes.io/pod-deletion-cost": "5"}'
+    cost = f"""
+apiVersion: wharfinger.dev/v1alpha1
+kind: Scenario
+steps:
+- patch: {{kind: Pod, namespace: shop, name: a, merge: {{metadata: {{annotations: {annotations}}}}}}}
+"""
+    status, found = plan(tmp_path, [NODE, POD.replace("CPU", "1")], [cost])
+    assert status == 2
+    (change,) = found["changes"]  # type: ignore[misc]
+    assert (change["change"], change["after"]["deletionCost"]) == ("changed", "5")

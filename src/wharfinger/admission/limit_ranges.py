@@ -14,6 +14,7 @@ from wharfinger.admission.request import PASS, PodReviewer, Request, Review
 from wharfinger.api.kinds.builtin import PERSISTENT_VOLUME_CLAIMS, PODS
 from wharfinger.api.quantity import BadQuantity, canonical, format_nano, parse_nano
 from wharfinger.api.registry import Document
+from wharfinger.api.resource_names import PLAIN, ResourceNames
 from wharfinger.api.resources import limits_nano, requests_nano
 from wharfinger.api.views import view
 from wharfinger.api.views.core import LimitRange, LimitRangeItem
@@ -24,12 +25,15 @@ ANNOTATION = "kubernetes.io/limit-ranger"
 RangesOf = Callable[[str], Iterable[LimitRange]]
 """The limit ranges of a namespace."""
 
+NamesOf = Callable[[], ResourceNames]
+
 
 class LimitDefaultsReviewer(PodReviewer):
     """Mutating: containers get the defaults of their namespace."""
 
-    def __init__(self, ranges: RangesOf) -> None:
+    def __init__(self, ranges: RangesOf, names: NamesOf = lambda: PLAIN) -> None:
         self._ranges = ranges
+        self._names = names
 
     def review(self, request: Request) -> Review:
         if not request.targets(PODS) or request.operation != "CREATE" or request.object is None:
@@ -41,11 +45,11 @@ class LimitDefaultsReviewer(PodReviewer):
                 if item.type == "Container":
                     requests |= item.default_request
                     limits |= item.default
-            _fill(request.object, requests, limits)
+            _fill(request.object, requests, limits, self._names())
         return PASS
 
 
-def _fill(pod: Document, requests: dict[str, Any], limits: dict[str, Any]) -> None:
+def _fill(pod: Document, requests: dict[str, Any], limits: dict[str, Any], names: ResourceNames) -> None:
     spec = pod.get("spec")
     if not isinstance(spec, dict):
         return
@@ -57,7 +61,8 @@ def _fill(pod: Document, requests: dict[str, Any], limits: dict[str, Any]) -> No
             resources = container.setdefault("resources", {})
             for part, defaults in (("requests", requests), ("limits", limits)):
                 given = resources.get(part) or {}
-                missing = {name: defaults[name] for name in sorted(defaults) if name not in given}
+                known = {names.canonical(str(name)) for name in given} if defaults else ()
+                missing = {name: defaults[name] for name in sorted(defaults) if names.canonical(name) not in known}
                 if missing:
                     resources[part] = {**given, **missing}
                     notes.append(f"{', '.join(missing)} {part[:-1]} for {word} {container.get('name', '')}")
@@ -69,8 +74,9 @@ def _fill(pod: Document, requests: dict[str, Any], limits: dict[str, Any]) -> No
 class LimitRangeReviewer:
     """Validating: pods and claims against the limit ranges of their namespace."""
 
-    def __init__(self, ranges: RangesOf) -> None:
+    def __init__(self, ranges: RangesOf, names: NamesOf = lambda: PLAIN) -> None:
         self._ranges = ranges
+        self._names = names
 
     def concerns(self, group: str, plural: str, subresource: str) -> bool:
         return plural in (PODS.plural, PERSISTENT_VOLUME_CLAIMS.plural) and not group and not subresource
@@ -83,7 +89,9 @@ class LimitRangeReviewer:
             return PASS
         for limit_range in self._ranges(request.namespace):
             try:
-                faults = list(_pod_faults(limit_range, document) if pod else _claim_faults(limit_range, document))
+                faults = list(
+                    _pod_faults(limit_range, document, self._names()) if pod else _claim_faults(limit_range, document)
+                )
             except (BadQuantity, msgspec.ValidationError):
                 return PASS  # validation reports it
             if faults:
@@ -92,20 +100,21 @@ class LimitRangeReviewer:
         return PASS
 
 
-def _pod_faults(limit_range: LimitRange, document: Document) -> Iterator[str]:
+def _pod_faults(limit_range: LimitRange, document: Document, names: ResourceNames) -> Iterator[str]:
     spec = document.get("spec") or {}
     containers = [*(spec.get("containers") or []), *(spec.get("initContainers") or [])]
     for item in limit_range.spec.limits:
         if item.type == "Container":
             for container in containers:
                 resources = container.get("resources") or {}
-                yield from _faults(
-                    item, _WrittenAmounts.of(resources.get("requests")), _WrittenAmounts.of(resources.get("limits"))
-                )
+                requested, limited = (_WrittenAmounts.of(resources.get(part)) for part in ("requests", "limits"))
+                yield from _faults(item, requested.under(item, names), limited.under(item, names))
         elif item.type == "Pod":
             pod = view(document, Pod)
             requests, limits = requests_nano(pod, overhead=False), limits_nano(pod, overhead=False)
-            yield from _faults(item, _WrittenAmounts(requests), _WrittenAmounts(limits))
+            yield from _faults(
+                item, _WrittenAmounts(requests).under(item, names), _WrittenAmounts(limits).under(item, names)
+            )
 
 
 class _WrittenAmounts(dict[str, int]):
@@ -119,6 +128,19 @@ class _WrittenAmounts(dict[str, int]):
     def of(cls, quantities: Mapping[str, Any] | None) -> _WrittenAmounts:
         written = quantities or {}
         return cls({name: parse_nano(quantity) for name, quantity in written.items()}, written)
+
+    def under(self, item: LimitRangeItem, names: ResourceNames) -> _WrittenAmounts:
+        """The amounts with other names of one resource replaced by the name that the limit range uses."""
+        if names is PLAIN:
+            return self
+        said = {
+            names.canonical(each): each for part in (item.min, item.max, item.max_limit_request_ratio) for each in part
+        }
+        made: dict[str, int] = {}
+        for name, amount in self.items():
+            name = said.get(names.canonical(name), name)
+            made[name] = made.get(name, 0) + amount
+        return self if made.keys() == self.keys() else _WrittenAmounts(made)
 
     def text(self, name: str, bound: str | int | float) -> str:
         if name in self._written:

@@ -15,20 +15,25 @@ from wharfinger.api import quota as rules
 from wharfinger.api.errors import forbidden
 from wharfinger.api.kinds.builtin import RESOURCE_QUOTAS
 from wharfinger.api.registry import Document, Resource
+from wharfinger.api.resource_names import PLAIN, JointNames, ResourceNames
 from wharfinger.api.resources import Amounts
 from wharfinger.api.views import Pod, ResourceQuota, view
 
 Charge = Callable[[Resource, Document, float], Amounts]
-NO_ALIASES: Mapping[str, str] = {}
 
 
 class QuotaExtension:
     """What a system adds to the counting of quota: other names for resources, and usage besides that of objects."""
 
-    def aliases(self) -> Mapping[str, str]:
-        """Resource names by the other names under which containers may request them. Returns the same mapping object
-        until an alias changed."""
-        return NO_ALIASES
+    every: QuotaExtension | None = None  # the extensions of all systems together, once they are known
+
+    def names(self) -> ResourceNames:
+        """The names that mean the same resource. Returns the same object until one of them changed."""
+        return PLAIN
+
+    def names_of_all(self) -> ResourceNames:
+        """Those of all systems."""
+        return (self.every or self).names()
 
     def held(self, namespace: str, coming: Pod | None = None) -> Amounts:
         """What is held in a namespace besides what its objects use, once the pod that is being admitted exists."""
@@ -40,15 +45,17 @@ class QuotaExtensions(QuotaExtension):
 
     def __init__(self, extensions: Iterable[QuotaExtension]) -> None:
         self._extensions = tuple(extensions)
-        self._parts: list[Mapping[str, str]] = []
-        self._aliases: Mapping[str, str] = NO_ALIASES
+        self._parts: list[ResourceNames] = []
+        self._names = PLAIN
+        for each in self._extensions:
+            each.every = self
 
-    def aliases(self) -> Mapping[str, str]:
-        parts = [each.aliases() for each in self._extensions]
+    def names(self) -> ResourceNames:
+        parts = [part for each in self._extensions if (part := each.names()) is not PLAIN]
         if len(parts) != len(self._parts) or any(new is not old for new, old in zip(parts, self._parts)):
             self._parts = parts
-            self._aliases = {alias: name for part in parts for alias, name in part.items()}
-        return self._aliases
+            self._names = JointNames(parts) if len(parts) > 1 else parts[0] if parts else PLAIN
+        return self._names
 
     def held(self, namespace: str, coming: Pod | None = None) -> Amounts:
         total: Amounts = {}
@@ -160,7 +167,7 @@ class QuotaReviewer:
         self._now = now
         self._extension = extension or QuotaExtension()
         self._quotas = Views(objects, RESOURCE_QUOTAS, ResourceQuota)
-        self._names: Mapping[str, str] = {}
+        self._names = PLAIN
         self._usage: dict[tuple[str, str, str], Usage] = {}
 
     def concerns(self, group: str, plural: str, subresource: str) -> bool:
@@ -173,7 +180,7 @@ class QuotaReviewer:
         if not quotas:
             return PASS
         now = self._now()
-        if (names := self._extension.aliases()) is not self._names:
+        if (names := self._extension.names()) is not self._names:
             self._names = names
             self._usage.clear()
         wanted = self._charge(request.resource, request.object, now)

@@ -47,6 +47,7 @@ class Request:
     subresource: str = ""
     dry_run: bool = False
     options: dict[str, Any] = field(default_factory=dict)
+    audit: dict[str, str] | None = None  # the audit annotations of the request, if it is recorded
 
     def targets(self, resource: Resource) -> bool:
         """Whether this is a write of an object of that kind, and not of a subresource."""

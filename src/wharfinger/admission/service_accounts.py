@@ -11,14 +11,11 @@ from wharfinger.admission.request import PASS, PodReviewer, Request, Review
 from wharfinger.api.kinds.builtin import PODS
 from wharfinger.api.pod_references import secret_names
 from wharfinger.api.registry import Document
+from wharfinger.api.token_volumes import TOKEN_PATH, TOKEN_VOLUME, token_source
 
 DEFAULT = "default"
 MIRROR = "kubernetes.io/config.mirror"
 ENFORCE_SECRETS = "kubernetes.io/enforce-mountable-secrets"
-TOKEN_VOLUME = "kube-api-access-"
-TOKEN_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
-TOKEN_SECONDS = 3607
-"""The lifetime that the volume asks for. The server recognises tokens of exactly this lifetime and extends them."""
 
 _TRUE = ("1", "t", "T", "TRUE", "true", "True")  # Go's strconv.ParseBool
 
@@ -115,7 +112,8 @@ def _automounts(spec: Document, account: Document) -> bool:
 
 def _mount_token(spec: Document, name: str) -> None:
     volumes: list[Document] = spec.get("volumes") or []
-    found = next((str(volume.get("name")) for volume in volumes if _is_token_volume(volume)), "")
+    names = (str(volume.get("name") or "") for volume in volumes)
+    found = next((each for each in names if each.startswith(TOKEN_VOLUME)), "")
     needed = False
     for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
         mounts = container.get("volumeMounts") or []
@@ -124,31 +122,7 @@ def _mount_token(spec: Document, name: str) -> None:
         container["volumeMounts"] = [*mounts, {"name": found or name, "readOnly": True, "mountPath": TOKEN_PATH}]
         needed = True
     if needed and not found:
-        spec["volumes"] = [*volumes, token_volume(name)]
-
-
-def _is_token_volume(volume: Document) -> bool:
-    return str(volume.get("name") or "").startswith(TOKEN_VOLUME)
-
-
-def token_volume(name: str) -> Document:
-    return {
-        "name": name,
-        "projected": {
-            "defaultMode": 0o644,
-            "sources": [
-                {"serviceAccountToken": {"expirationSeconds": TOKEN_SECONDS, "path": "token"}},
-                {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
-                {
-                    "downwardAPI": {
-                        "items": [
-                            {"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}}
-                        ]
-                    }
-                },
-            ],
-        },
-    }
+        spec["volumes"] = [*volumes, {"name": name, "projected": token_source()}]
 
 
 def _mirror_fault(spec: Document) -> str:

@@ -43,6 +43,11 @@ def find_condition(conditions: Iterable[Document], type: str) -> Document | None
     return next((condition for condition in conditions if condition.get("type") == type), None)
 
 
+def statuses(conditions: Iterable[Document]) -> dict[str, str]:
+    """The status of each condition by type, such as `{"Ready": "True"}`."""
+    return {str(each.get("type")): str(each.get("status")) for each in conditions}
+
+
 def is_true(conditions: Iterable[Document], type: str) -> bool:
     """Whether the condition is there with status True."""
     condition = find_condition(conditions, type)

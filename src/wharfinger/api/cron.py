@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
 
+from wharfinger.api.numbers import parse_int64
 from wharfinger.api.times import BadTime, parse_duration
 
 _MONTHS = {
@@ -166,11 +167,12 @@ def _range(part: str, low: int, high: int, names: dict[str, int]) -> range:
 def _number(text: str, names: dict[str, int]) -> int:
     if text.lower() in names:
         return names[text.lower()]
-    if not re.fullmatch(r"[+-]?[0-9]+", text):
+    number = parse_int64(text)
+    if number is None:
         raise BadSchedule(f"failed to parse int from {text}: strconv.Atoi: parsing {_quoted(text)}: invalid syntax")
-    if int(text) < 0:
-        raise BadSchedule(f"negative number ({int(text)}) not allowed: {text}")
-    return int(text)
+    if number < 0:
+        raise BadSchedule(f"negative number ({number}) not allowed: {text}")
+    return number
 
 
 def _quoted(text: str) -> str:

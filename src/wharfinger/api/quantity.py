@@ -9,12 +9,15 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from wharfinger.api.numbers import parse_int64
+
 NANO = 1_000_000_000
 _MILLI = 1_000_000  # nano-units in a thousandth
 
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
-_SYNTAX = re.compile(r"([+-]?)(\d*)(?:\.(\d*))?(?:([eE])([+-]?\d+)|([KMGTPE]i|[numkMGTPE]|))")
+_SYNTAX = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?(?:([eE])([+-]?[0-9]+)|([KMGTPE]i|[numkMGTPE]|))")
+_SIGNIFICANT = 100  # digits; the largest quantity has 28 in nano-units
 _LIMIT = (1 << 63) - 1  # Kubernetes caps quantities at the largest int64
 
 REGEX_MESSAGE = r"quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
@@ -35,13 +38,19 @@ def _parse(text: str) -> tuple[int, str]:
     match = _SYNTAX.fullmatch(text)
     if match is None or not (match[2] or match[3]):
         raise BadQuantity(REGEX_MESSAGE)
-    digits = int((match[2] or "") + (match[3] or "") or "0")
+    text = ((match[2] or "") + (match[3] or "")).lstrip("0")
     scale = -len(match[3] or "")
+    if len(text) > _SIGNIFICANT:
+        # Further digits only matter for rounding away from zero. Converting many would take quadratic time.
+        text, rest = text[:_SIGNIFICANT], text[_SIGNIFICANT:]
+        digits, scale = int(text) + bool(rest.strip("0")), scale + len(rest)
+    else:
+        digits = int(text or "0")
     suffix = match[6] or ""
     numerator, denominator, family = digits * NANO, 1, "decimal"
     if match[4]:
-        exponent = int(match[5])
-        if abs(exponent) > 1000:
+        exponent = parse_int64(match[5])
+        if exponent is None or abs(exponent) > 1000:
             raise BadQuantity(REGEX_MESSAGE)
         scale, family = scale + exponent, "exponent"
     elif suffix in _BINARY:
@@ -51,9 +60,9 @@ def _parse(text: str) -> tuple[int, str]:
     else:
         raise BadQuantity(REGEX_MESSAGE)
     if scale >= 0:
-        numerator *= 10**scale
+        numerator *= 10 ** min(scale, _SIGNIFICANT)  # anything larger is above the limit, too
     else:
-        denominator = 10**-scale
+        denominator = 10 ** min(-scale, 2 * _SIGNIFICANT)  # anything smaller rounds to one nano-unit, too
     nano = min(_round_away(numerator, denominator), _LIMIT * NANO)
     return (-nano if match[1] == "-" else nano), family
 

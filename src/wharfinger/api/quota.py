@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from wharfinger.api.quantity import NANO, format_nano, parse_nano, value
 from wharfinger.api.registry import Document, Resource
+from wharfinger.api.resource_names import PLAIN, ResourceNames
 from wharfinger.api.resources import CPU, EPHEMERAL_STORAGE, MEMORY, Amounts, limits_nano, qos_class, requests_nano
 from wharfinger.api.times import parse_time
 from wharfinger.api.validation.resources import is_device
@@ -31,13 +32,12 @@ _MUST_BE_STATED = {
 }
 _OBJECTS = {"configmaps", "secrets", "replicationcontrollers", "resourcequotas", "services", "persistentvolumeclaims"}
 """Core kinds that may also be counted by their plain name."""
-_NO_ALIASES: Mapping[str, str] = {}
 
 
-def usage(resource: Resource, document: Document, now: float, aliases: Mapping[str, str] = _NO_ALIASES) -> Amounts:
-    """What the object costs, by every name a quota may use for it; `aliases` gives the class for each alias."""
+def usage(resource: Resource, document: Document, now: float, names: ResourceNames = PLAIN) -> Amounts:
+    """What the object costs, by every name a quota may use for it."""
     if resource.group == "" and resource.plural == "pods":
-        return pod_usage(view(document, Pod), now, aliases)
+        return pod_usage(view(document, Pod), now, names)
     amounts: Amounts = {count_name(resource): NANO}
     if resource.group == "" and resource.plural in _OBJECTS:
         amounts[resource.plural] = NANO
@@ -52,16 +52,16 @@ def count_name(resource: Resource) -> str:
     return f"count/{resource.group_plural}"
 
 
-def pod_usage(pod: Pod, now: float, aliases: Mapping[str, str] = _NO_ALIASES) -> Amounts:
+def pod_usage(pod: Pod, now: float, names: ResourceNames = PLAIN) -> Amounts:
     """A finished pod, or one stuck in deletion beyond its grace period, only counts as an object.
 
-    Devices count by the name as written, plain or with `requests.`; a class and its alias are one name.
+    Devices count under each of their names, plain or with `requests.`.
     """
     amounts: Amounts = {"count/pods": NANO}
     if not charged(pod, now):
         return amounts
     amounts["pods"] = NANO
-    requests, limits = requests_nano(_without_aliases(pod, aliases)), limits_nano(pod)
+    requests, limits = requests_nano(_canonical(pod, names)), limits_nano(pod)
     for name in _COMPUTE:
         if name in requests:
             amounts[name] = amounts[f"requests.{name}"] = requests[name]
@@ -69,25 +69,26 @@ def pod_usage(pod: Pod, now: float, aliases: Mapping[str, str] = _NO_ALIASES) ->
             amounts[f"limits.{name}"] = limits[name]
     for name, amount in requests.items():
         if name.startswith("hugepages-") or is_device(name):
-            amounts[name] = amounts[f"requests.{name}"] = amount
+            for each in (name, *names.others(name)):
+                amounts[each] = amounts[f"requests.{each}"] = amount
         elif "/" in name and not name.rpartition("/")[0].endswith("kubernetes.io"):
             amounts[f"requests.{name}"] = amount
-    for alias, name in aliases.items():
-        if name in requests:
-            amounts[alias] = amounts[f"requests.{alias}"] = requests[name]
     return amounts
 
 
-def _without_aliases(pod: Pod, aliases: Mapping[str, str]) -> Pod:
-    """The pod with classes by their own names, so that what containers ask for under either adds up."""
+def _canonical(pod: Pod, names: ResourceNames) -> Pod:
+    """The pod with canonical names, so that what containers ask for under several names of one resource adds up."""
+    if names is PLAIN:
+        return pod
     containers = (*pod.spec.containers, *pod.spec.init_containers)
-    if not aliases or not any(name in aliases for each in containers for name in each.resources.requests):
+    asked = {name for each in containers for name in each.resources.requests if name not in _COMPUTE}
+    if not any(names.canonical(name) != name for name in asked):
         return pod
 
     def renamed(container: Container) -> Container:
         requests: dict[str, str | int | float] = {}
         for name, quantity in container.resources.requests.items():
-            own = aliases.get(name, name)
+            own = names.canonical(name)
             requests[own] = value(requests[own]) + value(quantity) if own in requests else quantity
         return replace(container, resources=replace(container.resources, requests=requests))
 

@@ -105,6 +105,7 @@ class Kind:
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     storage_version: str = ""  # default: the first of versions
+    computed: bool = False  # read only, and made from other objects when somebody asks (metrics)
     verbs: tuple[str, ...] = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
     status: bool = False  # has a status subresource, through which alone status is written
     status_on_create: bool = False  # status is kept on create (nodes)
@@ -138,6 +139,7 @@ class Kind:
     convert: ConvertFn | None = None
     convert_group: ConvertFn | None = None  # for alias groups with other field names
     schema: Callable[[str], Document] | None = None  # OpenAPI v3 schema of a version; None for built-in kinds
+    in_snapshots: bool = True  # decisions depend on objects of it, so `wharf snapshot` takes them
     ours: bool = False  # shipped as a CRD by `wharf crds`
     custom: bool = False  # defined by a CRD that a user created
     pod_template: str = ""  # path of the pod template, such as `spec.template`
@@ -184,8 +186,8 @@ class Kind:
 
     @property
     def stored(self) -> bool:
-        """Whether objects of it are stored; reviews and bindings are not."""
-        return "get" in self.verbs
+        """Whether objects of it are stored; reviews, bindings and metrics are not."""
+        return "get" in self.verbs and not self.computed
 
     @property
     def storage(self) -> Resource:

@@ -63,6 +63,7 @@ class ApiRequest(msgspec.Struct, Generic[Answer], frozen=True, gc=False):
     limit: int = 0
     continue_token: str = ""
     resource_version: str = ""  # of a list; for a watch, the version after which it starts
+    version_match: str = ""  # of a list: Exact or NotOlderThan
     timeout: float | None = None  # seconds a watch lasts; None: the client chooses
 
 

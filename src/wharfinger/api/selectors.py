@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from wharfinger.api.names import label_value, qualified_name
+from wharfinger.api.numbers import parse_int64
 
 
 class BadSelector(ValueError):
@@ -96,14 +97,6 @@ Requirements = tuple[Requirement, ...]
 
 def matches(requirements: Requirements, labels: Mapping[str, str]) -> bool:
     return all(requirement.matches(labels) for requirement in requirements)
-
-
-def parse_int64(text: str) -> int | None:
-    """As Go's strconv.ParseInt(text, 10, 64): digits with an optional sign."""
-    if not re.fullmatch(r"[+-]?[0-9]+", text):
-        return None
-    number = int(text)
-    return number if -(1 << 63) <= number < 1 << 63 else None
 
 
 def requirement(expression: SelectorExpression, *, node: bool = False, path: str = "") -> Requirement:

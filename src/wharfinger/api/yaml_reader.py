@@ -1,7 +1,8 @@
 """YAML as Kubernetes reads it: YAML 1.1 words for booleans, timestamps stay strings, duplicate keys are faults.
 
 Reads the events of the C parser without recursion; nesting depth and the expansion of aliases are limited. Scalars
-resolve as in sigs.k8s.io/yaml.
+resolve as in sigs.k8s.io/yaml. Files and bodies of requests are read by the same rules; `read_request` adds a limit on the
+number of values, since a request comes from somebody else.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from wharfinger.api.block_yaml import NotBlock, read_block
 
 MAX_DEPTH = 200
 MAX_ALIASED = 1_000_000  # nodes that aliases may add to one document
+MAX_REQUEST_NODES = 40_000  # in a request, aliases expanded: reading them takes a tenth of a second at most
 
 _BaseLoader: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 _TRUE = ("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON")
@@ -33,6 +35,8 @@ _NUMERIC = frozenset("0123456789+-.")
 _INT = re.compile(r"[-+]?(?:0|[1-9][0-9]*)")
 _BASED = re.compile(r"([-+]?)0(?:([xX])([0-9a-fA-F]+)|[oO]?([0-7]+)|[bB]([01]+))")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_LONGEST_INT = 70  # characters: 64 binary digits, the sign and the prefix
+_LEAST, _LARGEST = -(1 << 63), (1 << 64) - 1  # integers beyond these are read as floats
 _STR = "tag:yaml.org,2002:str"
 _QUOTES = {"“": "”", "‘": "’", "”": "”"}
 
@@ -52,13 +56,18 @@ def resolve(text: str) -> Any:
     if text[0] not in _NUMERIC:
         return text
     plain = text.replace("_", "")
-    if _INT.fullmatch(plain):
-        return int(plain)
-    if match := _BASED.fullmatch(plain):
-        digits, base = (match[3], 16) if match[2] else (match[4], 8) if match[4] else (match[5], 2)
-        return -int(digits, base) if match[1] == "-" else int(digits, base)
+    if len(plain) <= _LONGEST_INT:
+        if _INT.fullmatch(plain) and _LEAST <= (whole := int(plain)) <= _LARGEST:
+            return whole
+        if match := _BASED.fullmatch(plain):
+            digits, base = (match[3], 16) if match[2] else (match[4], 8) if match[4] else (match[5], 2)
+            whole = -int(digits, base) if match[1] == "-" else int(digits, base)
+            if _LEAST <= whole <= _LARGEST:
+                return whole
     if _FLOAT.fullmatch(plain):
         number = float(plain)
+        if math.isinf(number):
+            return text  # out of range; Go's parser leaves it a string
         # After conversion to JSON, an integral number has no fraction.
         return int(number) if number.is_integer() and abs(number) < 1 << 53 else number
     return text
@@ -103,6 +112,14 @@ def read(text: str, *, first_line: int = 1, with_lines: bool = False) -> Reading
     return _YamlReader(text, first_line, with_lines).read()
 
 
+def read_request(data: bytes) -> Reading:
+    """The first document of a request's body. Raises BadYaml.
+
+    As in kube-apiserver, the last one of duplicate keys counts. Nothing is repaired.
+    """
+    return _YamlReader(data, 1, False, max_nodes=MAX_REQUEST_NODES, request=True).read()
+
+
 def _unremarkable(text: str) -> Any:
     try:
         reading = _YamlReader(text, 1, False).read()
@@ -117,8 +134,18 @@ _ENDS = (yaml.StreamEndEvent, yaml.DocumentEndEvent)
 
 
 class _YamlReader:
-    def __init__(self, text: str, first_line: int, with_lines: bool) -> None:
+    def __init__(
+        self,
+        text: str | bytes,
+        first_line: int,
+        with_lines: bool,
+        *,
+        max_nodes: int | None = None,
+        request: bool = False,
+    ) -> None:
         self.offset = first_line
+        self.left = max_nodes
+        self.request = request
         self.with_lines = with_lines
         self.result = Reading(line=first_line)
         self.stack: list[_Frame] = []
@@ -127,7 +154,7 @@ class _YamlReader:
         try:
             self.loader = _BaseLoader(text)
         except yaml.YAMLError as error:
-            raise self._bad(error) from None
+            raise self._bad(error) from error
 
     def read(self) -> Reading:
         try:
@@ -137,7 +164,7 @@ class _YamlReader:
                     break
                 self._take(event)
         except yaml.YAMLError as error:
-            raise self._bad(error) from None
+            raise self._bad(error) from error
         except RecursionError:
             # Nested aliases: each may be shallow while their expansion is deep.
             raise BadYaml(f"nested deeper than {MAX_DEPTH} levels", self.offset) from None
@@ -158,6 +185,8 @@ class _YamlReader:
 
     def _take(self, event: Any) -> None:
         kind = type(event)
+        if self.left is not None:
+            self._count(event)
         if kind is yaml.ScalarEvent:
             value = self._scalar(event)
             if event.anchor is not None:
@@ -171,6 +200,13 @@ class _YamlReader:
             self._close(event)
         elif kind is yaml.AliasEvent:
             self._add(self._alias(event), event)
+
+    def _count(self, event: Any) -> None:
+        """Counts an event or a copied node of a request."""
+        assert self.left is not None
+        self.left -= 1
+        if self.left < 0:
+            raise BadYaml("document contains too many values, or excessive aliasing", self._line(event))
 
     def _open(self, container: Any, event: Any) -> None:
         if len(self.stack) >= MAX_DEPTH:
@@ -206,6 +242,8 @@ class _YamlReader:
         self.aliased += 1
         if self.aliased > MAX_ALIASED:
             raise BadYaml("document contains excessive aliasing", self._line(event))
+        if self.left is not None:
+            self._count(event)
         if isinstance(value, dict):
             return {key: self._copied(item, event) for key, item in value.items()}
         if isinstance(value, list):
@@ -253,9 +291,11 @@ class _YamlReader:
             key = str(value)
         else:
             self._fault(event, frame.path, "a mapping or list cannot be a key")
-            key = repr(value)
+            key = "{…}" if isinstance(value, dict) else "[…]"  # the text of nested keys would grow exponentially
         frame.key = key
         if key in frame.container:
+            if self.request:
+                return
             self._fault(event, self._path(), f'key "{key}" already set in map')
         elif self.with_lines:
             self.result.lines[self._path()] = self._line(event)
@@ -267,7 +307,7 @@ class _YamlReader:
             return self._tagged(event, tag, text)
         if event.style:  # plain is empty or None, by parser
             return text
-        if text and text[0] in _QUOTES and len(text) > 1 and text[-1] in "”’":
+        if text and not self.request and text[0] in _QUOTES and len(text) > 1 and text[-1] in "”’":
             self.result.repaired.append((self._line(event), "curly quotes read as plain ones"))
             return text[1:-1]
         value = resolve(text)

@@ -11,17 +11,20 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Gauge
 
 import wharfinger
 from wharfinger.admission.authorization import Authorizer
-from wharfinger.admission.rbac import Attributes, RbacIndex
-from wharfinger.api.errors import ApiError, BadRequest, InternalError, TooManyRequests
+from wharfinger.admission.rbac import MASTERS, Attributes, RbacDecision, RbacIndex
+from wharfinger.admission.request import User
+from wharfinger.api.errors import ApiError, BadRequest, InternalError
 from wharfinger.api.registry import Kind
 from wharfinger.api.selectors import BadSelector, parse_field_selector
+from wharfinger.apiserver.audit.recording import Auditor
 from wharfinger.apiserver.authentication import Authenticator, impersonated
 from wharfinger.apiserver.discovery import Discovery
 from wharfinger.apiserver.exchange import ApiExchange, ClientGone, Receive, Scope, Send
+from wharfinger.apiserver.fairness import Fairness, FairnessLimits, Flow
 from wharfinger.apiserver.health import ENDPOINTS, HealthEndpoints
 from wharfinger.apiserver.kubelet_proxy import KubeletProxy
 from wharfinger.apiserver.negotiation import DISCOVERY, accept
@@ -34,14 +37,13 @@ from wharfinger.apiserver.structure import Structures
 from wharfinger.apiserver.tokens import ISSUER, Lookup, TokenSigner
 from wharfinger.apiserver.virtual_resources import VirtualResources
 from wharfinger.apiserver.watching import Watchers
-from wharfinger.http.metrics import CONTENT_TYPE, LATENCY_BUCKETS, LabelledSeries, exposition
+from wharfinger.http.metrics import CONTENT_TYPE, CounterSeries, HistogramSeries, Timings, exposition
 from wharfinger.store.store import Store
 
 log = logging.getLogger(__name__)
 
 KUBERNETES = ("1", "36", "v1.36.4")  # the version of Kubernetes whose behaviour is implemented
-MAX_INFLIGHT = 600  # without watches; kube-apiserver has 400 for reads and 200 for writes
-
+_CACHED = {"cache-control": "public, max-age=3600"}  # of what verifies tokens
 _SELECTING = frozenset(("list", "watch", "deletecollection"))
 
 Handler = Callable[[ApiExchange], Awaitable[None]]
@@ -61,7 +63,8 @@ class ApiServerApplication:
         lookup: Lookup,
         kubelets: KubeletProxy,
         now: Callable[[], float] = time.time,
-        max_inflight: int = MAX_INFLIGHT,
+        limits: FairnessLimits | None = None,
+        auditor: Auditor | None = None,
     ) -> None:
         self.store = store
         self.address = ""
@@ -75,35 +78,43 @@ class ApiServerApplication:
         self.discovery = Discovery(store.registry)
         self._openapi = OpenApi(store.registry, self.discovery)
         self._structures = Structures(store.registry)
-        self.max_inflight = max_inflight
-        self._inflight = 0
-        self._requests = LabelledSeries(
-            Counter(
-                "apiserver_request_total",
-                "Requests by verb, resource and response code.",
-                ("verb", "group", "version", "resource", "subresource", "code"),
-                registry=self.metrics,
-            )
+        self._auditor = auditor
+        self._requests = CounterSeries(
+            "apiserver_request_total",
+            "Requests by verb, resource and response code.",
+            ("verb", "group", "version", "resource", "subresource", "code"),
+            self.metrics,
         )
-        self._seconds = LabelledSeries(
-            Histogram(
-                "apiserver_request_duration_seconds",
-                "Time to answer, without watches.",
-                ("verb", "group", "resource"),
-                registry=self.metrics,
-                buckets=LATENCY_BUCKETS,
-            )
+        self._seconds = HistogramSeries(
+            "apiserver_request_duration_seconds",
+            "Time to answer, without watches.",
+            ("verb", "group", "resource"),
+            self.metrics,
         )
+        self._series: dict[tuple[str, ...], tuple[list[int], Timings | None]] = {}  # of known resources
+        rejected = CounterSeries(
+            "apiserver_flowcontrol_rejected_requests_total",
+            "Requests refused because their user had too many.",
+            ("reason",),
+            self.metrics,
+        )
+        self.fairness = Fairness(limits or FairnessLimits(), rejected)
         Gauge("apiserver_current_inflight_requests", "Requests being answered.", registry=self.metrics).set_function(
-            lambda: self._inflight
+            lambda: self.fairness.inflight + self._exempt
         )
+        self._exempt = 0  # requests of exempt users being answered
+        Gauge(
+            "apiserver_flowcontrol_current_inqueue_requests", "Requests waiting for their turn.", registry=self.metrics
+        ).set_function(lambda: self.fairness.queued)
+        if auditor is not None:
+            events = Gauge("apiserver_audit_events", "Audit events generated.", registry=self.metrics)
+            events.set_function(lambda: auditor.recorded)
+            lost = Gauge(
+                "apiserver_audit_lost_events", "Audit events that could not be written.", registry=self.metrics
+            )
+            lost.set_function(lambda: auditor.log.dropped + auditor.log.failed)
         watching = Gauge(
             "apiserver_registered_watchers", "Open watches.", ("group", "version", "kind"), registry=self.metrics
-        )
-        self._rejected = Counter(
-            "apiserver_request_terminations_total",
-            "Requests refused because too many were in flight.",
-            registry=self.metrics,
         )
         Gauge("apiserver_resource_version", "The latest resource version.", registry=self.metrics).set_function(
             lambda: store.version
@@ -135,42 +146,103 @@ class ApiServerApplication:
         started = time.perf_counter()
         exchange: ApiExchange | None = None
         info: RequestInfo | None = None
-        counted = False
+        panic = False
         try:
             exchange = ApiExchange(scope, receive, send)
-            exchange.user = self._authenticator.authenticate(
-                exchange.header(b"authorization"), exchange.parts, scope.get("client_certificate")
+            parts = exchange.parts
+            info = request_info(parts, exchange.method, exchange.query) if parts else None
+            user = exchange.user = self._authenticator.authenticate(
+                exchange.header(b"authorization"), parts, scope.get("client_certificate")
             )
-            info = request_info(exchange.parts, exchange.method, exchange.query) if exchange.parts else None
-            if info is None or (info.verb != "watch" and info.subresource not in LONG_RUNNING):
-                if self._inflight >= self.max_inflight:
-                    self._rejected.inc()
-                    raise TooManyRequests("Too many requests, please try again later.", retry_after=1)
-                self._inflight += 1
-                counted = True
+            exempt = MASTERS in user.groups
+            connection = exchange.connection
+            if connection is not None and connection.owner != user.name:
+                connection.claim(user.name, limited=not exempt)
+            if self._auditor is not None:
+                exchange.audit = self._auditor.begin(exchange, user, info)
             if exchange.impersonates:
-                exchange.user = impersonated(exchange.user, scope["headers"], self._authorizer)
-            await self._dispatch(exchange, info)
+                exchange.user = impersonated(user, scope["headers"], self._authorizer)
+                if exchange.audit is not None:
+                    exchange.audit.impersonated = exchange.user
+            if info is not None:
+                self._authorize_resource(exchange, info)
+            else:
+                self._authorize_path(exchange)
+            if exempt or (parts and parts[0] in ENDPOINTS):
+                self._exempt += 1
+                try:
+                    await self._dispatch(exchange, info)
+                finally:
+                    self._exempt -= 1
+            else:
+                await self._dispatch_in_turn(exchange, info, user)
         except ApiError as error:
-            await self._refuse(exchange or ApiExchange({**scope, "query_string": b""}, receive, send), error)
+            await self._refuse(exchange or ApiExchange({**scope, "query_string": b""}, receive, send), error, info)
         except RecursionError:
             deep = BadRequest("the object provided is nested too deeply")
-            await self._refuse(exchange or ApiExchange({**scope, "query_string": b""}, receive, send), deep)
+            await self._refuse(exchange or ApiExchange({**scope, "query_string": b""}, receive, send), deep, info)
         except ClientGone:
             pass
         except TimeoutError:
             log.info("%s: watch dropped because the client does not read it", scope["path"])
         except Exception:
+            panic = True
             log.exception("%s %s failed", scope["method"], scope["path"])
             if exchange is None or not exchange.status:
                 failure = InternalError("Internal error occurred: the server log has the details")
-                await self._refuse(exchange or ApiExchange({**scope, "query_string": b""}, receive, send), failure)
+                await self._refuse(
+                    exchange or ApiExchange({**scope, "query_string": b""}, receive, send), failure, info
+                )
         finally:
-            if counted:
-                self._inflight -= 1
             self._count(exchange, info, time.perf_counter() - started)
+            if self._auditor is not None and exchange is not None and exchange.audit is not None:
+                self._auditor.complete(exchange.audit, panic=panic)
 
-    async def _refuse(self, exchange: ApiExchange, error: ApiError) -> None:
+    async def _dispatch_in_turn(self, exchange: ApiExchange, info: RequestInfo | None, user: User) -> None:
+        """Waits for the user's turn. The body is received first: while it arrives, the request takes no seat."""
+        fairness = self.fairness
+        flow = fairness.flow(user.name)
+        if info is not None and (info.verb == "watch" or info.subresource in LONG_RUNNING):
+            if flow.watches >= fairness.limits.watches:
+                raise fairness.refusal("watches")
+            flow.watches += 1
+            try:
+                await self._dispatch(exchange, info)
+            finally:
+                flow.watches -= 1
+            return
+        if exchange.method not in ("GET", "HEAD"):
+            await self._receive_body(exchange, flow)
+        if fairness.must_wait(flow):
+            await fairness.wait(user.name, flow)
+        try:
+            await self._dispatch(exchange, info)
+        finally:
+            fairness.release(flow)
+
+    async def _receive_body(self, exchange: ApiExchange, flow: Flow) -> None:
+        limits = self.fairness.limits
+        if flow.bodies >= limits.bodies:
+            raise self.fairness.refusal("bodies")
+        held = 0
+
+        def hold(size: int) -> None:
+            nonlocal held
+            held += size
+            flow.body_bytes += size
+            if flow.body_bytes > limits.body_bytes:
+                raise self.fairness.refusal("bodies")
+
+        flow.bodies += 1
+        try:
+            await exchange.body(hold)
+        finally:
+            flow.bodies -= 1
+            flow.body_bytes -= held
+
+    async def _refuse(self, exchange: ApiExchange, error: ApiError, info: RequestInfo | None) -> None:
+        if self._auditor is not None and exchange.audit is None and error.code == 401:
+            exchange.audit = self._auditor.begin(exchange, None, info)
         if exchange.status:  # the response has started; it cannot become an error
             log.warning("%s %s aborted: %s", exchange.method, exchange.path, error)
             return
@@ -186,30 +258,44 @@ class ApiServerApplication:
         return parts[:1] != ["api"]
 
     def _count(self, exchange: ApiExchange | None, info: RequestInfo | None, seconds: float) -> None:
-        code = str(exchange.status) if exchange is not None else "400"
+        code = _CODES.get(exchange.status, "0") if exchange is not None else "400"
         if info is None:
-            self._requests[exchange.method if exchange else "", "", "", "", "", code].inc()
+            self._requests.cell((exchange.method if exchange else "", "", "", "", "", code))[0] += 1
             return
+        key = (info.verb, info.group, info.version, info.plural, info.subresource, code)
+        series = self._series.get(key)
+        if series is None:
+            series = self._new_series(info, code, key)
+        series[0][0] += 1
+        if series[1] is not None:
+            series[1].observe(seconds)
+
+    def _new_series(self, info: RequestInfo, code: str, key: tuple[str, ...]) -> tuple[list[int], Timings | None]:
         kind = self.store.registry.of_plural(info.group, info.plural)
-        if kind is not None and info.version in kind.versions:
+        known = kind is not None and info.version in kind.versions
+        verb = info.verb.upper()
+        if known:
             group, version, plural = info.group, info.version, info.plural
             subresource = info.subresource if code < "4" else ""
         else:
             # Not labelled by name: clients could create any number of series by asking for unknown resources.
             group = version = plural = subresource = ""
-        verb = info.verb.upper()
-        self._requests[verb, group, version, plural, subresource, code].inc()
-        if verb != "WATCH" and subresource not in LONG_RUNNING:
-            self._seconds[verb, group, plural].observe(seconds)
+        long = verb == "WATCH" or info.subresource in LONG_RUNNING
+        made = (
+            self._requests.cell((verb, group, version, plural, subresource, code)),
+            None if long else self._seconds.series((verb, group, plural)),
+        )
+        if known and subresource == info.subresource:
+            self._series[key] = made
+        return made
 
     async def _dispatch(self, exchange: ApiExchange, info: RequestInfo | None) -> None:
+        """Answers a request that is authorized."""
         if info is not None:
-            self._authorize_resource(exchange, info)
             if not info.verb:
                 raise not_allowed()
             await self._resources.serve(exchange, locate(self.store.registry, info))
             return
-        self._authorize_path(exchange)
         first = exchange.parts[0] if exchange.parts else ""
         if exchange.method not in ("GET", "HEAD"):
             raise not_allowed() if first in self._paths or first in ("api", "apis", "") else unknown_path()
@@ -235,12 +321,17 @@ class ApiServerApplication:
         if info.verb in _SELECTING and exchange.query.has("fieldSelector"):
             asked = _with_selector(asked, exchange.query.text("fieldSelector"))
         decision = self._authorizer.allowed(asked)
+        if exchange.audit is not None:
+            _annotate(exchange.audit.annotations, decision)
         if not decision.allowed:
             raise asked.forbidden(decision.reason)
 
     def _authorize_path(self, exchange: ApiExchange) -> None:
         asked = Attributes(exchange.user, exchange.method.lower().replace("head", "get"), path=exchange.path)
-        if not self._authorizer.allowed(asked).allowed:
+        decision = self._authorizer.allowed(asked)
+        if exchange.audit is not None:
+            _annotate(exchange.audit.annotations, decision)
+        if not decision.allowed:
             error = asked.forbidden()
             raise ApiError(f"forbidden: {asked.denial()}", code=error.code, reason=error.reason)
 
@@ -301,16 +392,17 @@ class ApiServerApplication:
             "subject_types_supported": ["public"],
             "id_token_signing_alg_values_supported": ["ES256"],
         }
-        await exchange.json(document)
+        await exchange.json(document, headers=_CACHED)
 
     async def _keys(self, exchange: ApiExchange) -> None:
         if exchange.parts[1:] != ["v1", "jwks"]:
             raise unknown_path()
-        await exchange.json(self._signer.keys(), media="application/jwk-set+json")
+        await exchange.json(self._signer.keys(), media="application/jwk-set+json", headers=_CACHED)
 
     def kind_changed(self, kind: Kind) -> None:
         """Drops what was derived from a kind that was added, changed or removed."""
         self._structures.forget(kind)
+        self._series.clear()
         self._openapi.forget()
 
     def stop(self) -> None:
@@ -328,6 +420,14 @@ def _with_selector(asked: Attributes, text: str) -> Attributes:
         return asked  # refused when it is used
     named = next((one.value for one in fields if one.equal and one.path == "metadata.name"), "")
     return msgspec.structs.replace(asked, fields=fields, name=asked.name or named)
+
+
+_CODES = {code: str(code) for code in range(600)}
+
+
+def _annotate(annotations: dict[str, str], decision: RbacDecision) -> None:
+    annotations["authorization.k8s.io/decision"] = "allow" if decision.allowed else "forbid"
+    annotations["authorization.k8s.io/reason"] = decision.reason
 
 
 def indented(document: Any) -> bytes:

@@ -42,7 +42,7 @@ def kind_of(definition: Document) -> Kind | None:
         before = ABSENT if old is None else old
         errors = structural.validate(stored, document, "", before)
         if ruled and not errors:
-            errors = list(custom_rules.faults(stored, document, before))
+            errors = custom_rules.faults(stored, document, before)
         return errors
 
     return Kind(

@@ -15,7 +15,7 @@ from wharfinger.api.registry import Document
 from wharfinger.api.schema.structural import IMMUTABLE_RULE, openapi_type
 from wharfinger.api.schema.tree import ABSENT, RULES, Schema
 from wharfinger.apiserver.expressions import bind, expression
-from wharfinger.cel import Bindings, EvaluationError, InvalidExpression
+from wharfinger.cel import Bindings, CostExceeded, EvaluationBudget, EvaluationError, InvalidExpression
 
 _TRANSITION = re.compile(r"\boldSelf\b")
 _NAMES = ("self", "oldSelf")
@@ -48,8 +48,19 @@ def has_rules(schema: Any) -> bool:
     return isinstance(schema, list) and any(has_rules(inner) for inner in schema)
 
 
-def faults(schema: Schema, value: Any, old: Any, path: str = "") -> Iterator[FieldError]:
+def faults(schema: Schema, value: Any, old: Any) -> list[FieldError]:
     """Violations of the rules by a value of valid structure; `old` is `ABSENT` on create."""
+    found: list[FieldError] = []
+    with EvaluationBudget():
+        try:
+            for fault in _faults(schema, value, old, ""):
+                found.append(fault)  # noqa: PERF402  # what was found before the budget was exceeded counts
+        except CostExceeded as error:
+            found.append(invalid("", openapi_type(schema), str(error)))
+    return found
+
+
+def _faults(schema: Schema, value: Any, old: Any, path: str) -> Iterator[FieldError]:
     for rule in schema.constraints.rules:
         if rule.get("rule") != IMMUTABLE_RULE:
             yield from _evaluate(rule, schema, value, old, path)
@@ -58,11 +69,11 @@ def faults(schema: Schema, value: Any, old: Any, path: str = "") -> Iterator[Fie
             inner = schema.fields.get(name, schema.item)
             if inner is not None:
                 before = old.get(name, ABSENT) if isinstance(old, dict) else ABSENT
-                yield from faults(inner, item, before, f"{path}.{name}" if path else name)
+                yield from _faults(inner, item, before, f"{path}.{name}" if path else name)
     elif isinstance(value, list) and schema.item is not None:
         for index, item in enumerate(value):
             before = _correlated(schema, item, old)
-            yield from faults(schema.item, item, before, f"{path}[{index}]")
+            yield from _faults(schema.item, item, before, f"{path}[{index}]")
 
 
 def _correlated(schema: Schema, item: Any, old: Any) -> Any:
@@ -85,6 +96,8 @@ def _evaluate(rule: Document, schema: Schema, value: Any, old: Any, path: str) -
         held = expression(text, _NAMES).evaluate(bindings)
         if not isinstance(held, bool):
             raise EvaluationError("rule must evaluate to bool")
+    except CostExceeded:
+        raise
     except EvaluationError as error:
         yield invalid(path, shown_type, f"{error} evaluating rule: {rule.get('message') or text}")
         return

@@ -75,7 +75,7 @@ def _binding(role: str, kind: str, *names: str) -> Document:
 
 
 def cluster_roles() -> list[Document]:
-    return [*_user_roles(), *_system_roles(), *_certificate_roles(), *_component_roles()]
+    return [*_user_roles(), *_system_roles(), *_certificate_roles(), *_metrics_roles(), *_component_roles()]
 
 
 def _user_roles() -> list[Document]:
@@ -224,6 +224,11 @@ def _system_roles() -> list[Document]:
             ("", "serviceaccounts/token", "create"),
         ),
     ]
+
+
+def _metrics_roles() -> list[Document]:
+    """What the manifests of a metrics server install."""
+    return [_role("system:aggregated-metrics-reader", ("metrics.k8s.io", "nodes pods", READ), aggregate_to="view")]
 
 
 def node_role() -> Document:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import yaml
@@ -14,6 +15,8 @@ import yaml
 from wharfinger.admission.request import User
 from wharfinger.api.errors import ApiError, BadRequest, TooLarge
 from wharfinger.api.go_text import json_type
+from wharfinger.api.yaml_reader import BadYaml, read_request, resolve
+from wharfinger.apiserver.audit.recording import AuditRecord
 from wharfinger.apiserver.go_json import syntax_error
 from wharfinger.apiserver.negotiation import JSON, YAML, content_type, require_content
 from wharfinger.apiserver.protobuf import MEDIA as PROTOBUF
@@ -30,12 +33,29 @@ _READ_SECONDS = 60.0  # limit for receiving a body
 
 _WARNINGS, _WARNING = 4096, 256  # limits in characters: of all warnings, and of each one if that is exceeded
 _MAX_WARNINGS = 50  # Python's HTTP client accepts at most 100 headers
-_MAX_DEPTH = 200  # of a YAML body
-_MAX_ALIASES = 1000
-_MAX_NODES = 1_000_000
 _EXCERPT = 30  # bytes of a malformed body in messages
 
 NOBODY = User("system:anonymous", ("system:unauthenticated",))
+
+
+class RequestConnection(Protocol):
+    """What is known of the connection of a request."""
+
+    owner: str
+
+    @property
+    def body_arrived(self) -> bool:
+        """Whether the whole body has arrived, so that receiving it takes no time."""
+        ...
+
+    @property
+    def peer(self) -> str:
+        """The address of the client."""
+        ...
+
+    def claim(self, owner: str, *, limited: bool) -> None:
+        """Called when the user of a request is another one than before."""
+        ...
 
 
 class ClientGone(Exception):
@@ -46,8 +66,11 @@ class ApiExchange:
     """A request and its response."""
 
     __slots__ = (
+        "_body",
         "_receive",
         "_send",
+        "audit",
+        "connection",
         "headers",
         "impersonates",
         "method",
@@ -79,6 +102,9 @@ class ApiExchange:
         self.headers = headers
         self.raw_headers: list[tuple[bytes, bytes]] = scope["headers"]  # with all values of repeated headers
         self.user = NOBODY
+        self.audit: AuditRecord | None = None  # if the request is recorded
+        self.connection: RequestConnection | None = scope.get("connection")
+        self._body: bytes | None = None  # once it has been received
         self.warnings: list[str] = []
         self.status = 0  # of the response, once it is sent
         # Gives the connection to another protocol; None if the client does not ask for one.
@@ -88,20 +114,28 @@ class ApiExchange:
         value = self.headers.get(name)
         return default if value is None else value.decode("latin-1")
 
-    async def body(self) -> bytes:
-        """The whole body. Raises ApiError if it is too large or too slow."""
+    async def body(self, meter: Callable[[int], None] | None = None) -> bytes:
+        """The whole body. Raises ApiError if it is too large or too slow.
+
+        `meter` is called with the size of every part of a body that does not arrive at once; it may raise.
+        """
+        if self._body is not None:
+            return self._body
         declared = self.headers.get(b"content-length", b"")
-        if declared.isdigit() and int(declared) > MAX_BODY:
+        if declared.isdigit() and (len(declared) > 20 or int(declared) > MAX_BODY):
             raise TooLarge(f"Request entity too large: limit is {MAX_BODY}")
-        message = await self._receive()
-        data: bytes = message.get("body", b"")
-        if message["type"] == "http.disconnect":
-            raise ClientGone
-        if not message.get("more_body"):
-            if len(data) > MAX_BODY:
-                raise TooLarge(f"Request entity too large: limit is {MAX_BODY}")
-            return self._unpacked(data)
-        chunks, size = [data], len(data)
+        if self.connection is None or self.connection.body_arrived:
+            message = await self._receive()
+            data: bytes = message.get("body", b"")
+            if message["type"] == "http.disconnect":
+                raise ClientGone
+            if not message.get("more_body"):
+                if len(data) > MAX_BODY:
+                    raise TooLarge(f"Request entity too large: limit is {MAX_BODY}")
+                return self._unpacked(data)
+            chunks, size = [data], len(data)
+        else:
+            chunks, size, message = [], 0, {"more_body": True}
         try:
             async with asyncio.timeout(_READ_SECONDS):
                 while message.get("more_body"):
@@ -110,6 +144,8 @@ class ApiExchange:
                         raise ClientGone
                     chunks.append(message.get("body", b""))
                     size += len(chunks[-1])
+                    if meter is not None:
+                        meter(len(chunks[-1]))
                     if size > MAX_BODY:
                         raise TooLarge(f"Request entity too large: limit is {MAX_BODY}")
         except TimeoutError:
@@ -134,7 +170,20 @@ class ApiExchange:
                 return
 
     def _unpacked(self, data: bytes) -> bytes:
-        return data if self.headers.get(b"content-encoding", b"identity") == b"identity" else _refuse_encoding()
+        if self.headers.get(b"content-encoding", b"identity") != b"identity":
+            raise BadRequest("content encodings of request bodies are not supported")
+        self._body = data
+        return data
+
+    @property
+    def annotations(self) -> dict[str, str] | None:
+        """Where reviewers put their audit annotations; None if the request is not recorded."""
+        return None if self.audit is None else self.audit.annotations
+
+    @property
+    def source(self) -> str:
+        """The address of the client."""
+        return "" if self.connection is None else self.connection.peer
 
     async def gone(self) -> None:
         """Returns when the client has closed the connection."""
@@ -142,7 +191,13 @@ class ApiExchange:
             pass
 
     async def answer(self, status: int, body: bytes, media: str = JSON, headers: dict[str, str] | None = None) -> None:
-        out = [(b"content-type", media.encode()), (b"cache-control", b"no-cache, private")]
+        out = [(b"content-type", media.encode())]
+        if headers is None or "cache-control" not in headers:
+            out.append((b"cache-control", b"no-cache, private"))
+        if self.audit is not None:
+            out.append((b"audit-id", self.audit.id.encode()))
+            if not self.audit.status:
+                self.audit.answered(status, body, json=False)
         for warning in bounded(self.warnings) if self.warnings else ():
             out.append((b"warning", warning_header(warning)))
         if headers:
@@ -160,6 +215,8 @@ class ApiExchange:
     ) -> None:
         """Responds with a document, or with its JSON."""
         data = document if isinstance(document, bytes) else msgspec.json.encode(document)
+        if self.audit is not None:
+            self.audit.answered(status, data, json=True)
         if media == YAML:
             data = yaml.dump(msgspec.json.decode(data), Dumper=yaml.CSafeDumper, sort_keys=False).encode()
         elif self._pretty():
@@ -179,6 +236,9 @@ class ApiExchange:
 
     async def start_stream(self, media: str) -> None:
         out = [(b"content-type", media.encode()), (b"cache-control", b"no-cache, private")]
+        if self.audit is not None:
+            out.append((b"audit-id", self.audit.id.encode()))
+            self.audit.stream()
         for warning in bounded(self.warnings) if self.warnings else ():
             out.append((b"warning", warning_header(warning)))
         self.status = 200
@@ -194,10 +254,6 @@ class ApiExchange:
 
 
 _LISTS = frozenset((b"accept", b"impersonate-group", b"accept-encoding"))
-
-
-def _refuse_encoding() -> bytes:
-    raise BadRequest("content encodings of request bodies are not supported")
 
 
 def bounded(warnings: list[str]) -> list[str]:
@@ -222,16 +278,6 @@ def warning_header(text: str) -> bytes:
     return f'299 - "{escaped}"'.encode()
 
 
-class _KubernetesLoader(yaml.CSafeLoader):
-    """Keeps timestamps as strings, as Kubernetes does."""
-
-
-_KubernetesLoader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
-}
-
-
 @dataclass(slots=True)
 class Body:
     """A decoded body and its JSON."""
@@ -249,11 +295,24 @@ def decode(data: bytes, media: str, kind: str = "object") -> Any:
     if media == YAML or media.endswith("+yaml"):
         return decode_yaml(data, unrecognized, f" ({_summary(data)})")
     try:
-        return msgspec.json.decode(data)
+        return decode_json(data)
     except RecursionError:
         raise BadRequest("the body is nested too deeply") from None
     except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
         raise _unreadable(unrecognized, syntax_error(data) or str(error), data) from None
+
+
+def decode_json(data: bytes) -> Any:
+    """Decodes JSON. A body of nothing but brackets would take a hundred times its size in memory, and is refused."""
+    if len(data) > _MAX_COLLECTIONS and data.count(b"[") + data.count(b"{") > _MAX_COLLECTIONS:
+        outside = _JSON_TEXT.sub(b"", data)
+        if outside.count(b"[") + outside.count(b"{") > _MAX_COLLECTIONS:
+            raise TooLarge("Request entity too large: too many lists and objects")
+    return msgspec.json.decode(data)
+
+
+_MAX_COLLECTIONS = 100_000
+_JSON_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 
 def _unreadable(unrecognized: str, why: str, data: bytes) -> BadRequest:
@@ -270,61 +329,35 @@ def _summary(data: bytes) -> str:
 
 def decode_yaml(data: bytes, before: str, after: str = "") -> Any:
     """Decodes YAML; error messages are put between `before` and `after`."""
+    if data[:1] == b"{" and data.count(b"[") + data.count(b"{") <= _MAX_COLLECTIONS:
+        # Most clients send JSON as YAML, for example kubectl for server-side apply.
+        try:
+            return _JSON_OF_YAML.decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            pass
     try:
-        _check_yaml(data)
-        return _plain(yaml.load(data, _KubernetesLoader), [_MAX_NODES])
-    except RecursionError:
-        raise BadRequest("the body is nested too deeply") from None
-    except yaml.MarkedYAMLError as error:
+        reading = read_request(data)
+    except BadYaml as error:
         raise BadRequest(f"{before}{_yaml_fault(error)}{after}") from None
-    except (UnicodeDecodeError, yaml.YAMLError, ValueError) as error:
-        reason = str(error).replace("\n", " ")
-        raise BadRequest(f"{before}{reason}{after}") from None
+    if reading.faults:
+        line, _, message = reading.faults[0]
+        raise BadRequest(f"{before}yaml: line {line}: {message}{after}")
+    return reading.value
 
 
-def _yaml_fault(error: yaml.MarkedYAMLError) -> str:
+_JSON_OF_YAML = msgspec.json.Decoder(float_hook=resolve)
+
+
+def _yaml_fault(error: BadYaml) -> str:
     """The message of Go's YAML decoder, whose line numbers start at 0 except in scanner errors."""
-    marks = (error.context_mark, error.problem_mark)
+    cause = error.__cause__
+    if not isinstance(cause, yaml.MarkedYAMLError):
+        return f"yaml: {error}"
+    marks = (cause.context_mark, cause.problem_mark)
     line = next((mark.line for mark in marks if mark is not None and mark.line), 0)
-    if line and isinstance(error, yaml.scanner.ScannerError):
+    if line and isinstance(cause, yaml.scanner.ScannerError):
         line += 1
-    return f"yaml: line {line}: {error.problem}" if line else f"yaml: {error.problem}"
-
-
-def _check_yaml(data: bytes) -> None:
-    """Rejects deep nesting, on which the C loader overflows its stack, and many aliases, which can expand without bound."""
-    depth = aliases = 0
-    for event in yaml.parse(data, _KubernetesLoader):
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
-        elif isinstance(event, yaml.AliasEvent):
-            aliases += 1
-        if depth > _MAX_DEPTH or aliases > _MAX_ALIASES:
-            raise BadRequest("the body is nested too deeply or refers to itself too often")
-
-
-def _plain(value: Any, left: list[int]) -> Any:
-    """Converts to JSON types with string keys, as sigs.k8s.io/yaml does. `left` is the remaining budget of values."""
-    left[0] -= 1
-    if left[0] < 0:
-        raise BadRequest("the body holds too many values")
-    if isinstance(value, dict):
-        return {_key(key): _plain(item, left) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_plain(item, left) for item in value]
-    if value is None or isinstance(value, str | int | float):
-        return value
-    raise ValueError(f"a {type(value).__name__} cannot be represented in JSON")
-
-
-def _key(key: Any) -> str:
-    if isinstance(key, bool):
-        return "true" if key else "false"
-    if isinstance(key, str | int | float):
-        return str(key)
-    raise ValueError("keys must be strings")
+    return f"yaml: line {line}: {cause.problem}" if line else f"yaml: {cause.problem}"
 
 
 _TYPE_META = 'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
@@ -341,4 +374,7 @@ async def object_body(exchange: ApiExchange, kind: str) -> Body:
     if not isinstance(value, dict):
         why = f"json: cannot unmarshal {json_type(value)} into Go value of type {_TYPE_META}"
         raise _unreadable(f"the object provided is unrecognized (must be of type {kind}): ", why, data)
-    return Body(value, data if media == JSON else msgspec.json.encode(value), media)
+    body = Body(value, data if media == JSON else msgspec.json.encode(value), media)
+    if exchange.audit is not None:
+        exchange.audit.concerns(value, body.data)
+    return body

@@ -1,9 +1,17 @@
-"""Error messages of Go's JSON decoder for malformed JSON. Used only after decoding has failed."""
+"""Error messages of Go's JSON decoder for malformed JSON. Used only after decoding has failed.
+
+Anybody can send a large body with an error at its end, so only so many values are read in search of it.
+"""
 
 from __future__ import annotations
 
+import re
+
+_MAX_VALUES = 20_000
+_SPACES = re.compile(rb"[ \t\r\n]*")
+_PLAIN_TEXT = re.compile(rb'[^"\\\x00-\x1f]*')
+_ALL_DIGITS = re.compile(rb"[0-9]*")
 _END = "unexpected end of JSON input"
-_SPACE = b" \t\r\n"
 _DIGITS = b"0123456789"
 _HEX = b"0123456789abcdefABCDEF"
 
@@ -13,7 +21,7 @@ class _SyntaxError(Exception):
 
 
 def syntax_error(data: bytes) -> str:
-    """The message for the first syntax error; empty if Go accepts the data."""
+    """The message for the first syntax error; empty if Go accepts the data, or if it was not found early enough."""
     try:
         reader = _GoJsonReader(data)
         reader.value()
@@ -31,6 +39,7 @@ class _GoJsonReader:
     def __init__(self, data: bytes) -> None:
         self._data = data
         self.at = 0
+        self._left = _MAX_VALUES
 
     def refuse(self, where: str) -> None:
         if self.at >= len(self._data):
@@ -43,10 +52,17 @@ class _GoJsonReader:
         return self._data[self.at : self.at + 1]
 
     def space(self) -> None:
-        while self._peek() and self._peek() in _SPACE:
-            self.at += 1
+        self._skip(_SPACES)
+
+    def _skip(self, pattern: re.Pattern[bytes]) -> None:
+        found = pattern.match(self._data, self.at)
+        assert found is not None  # it matches nothing, too
+        self.at = found.end()
 
     def value(self) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise _SyntaxError("")
         self.space()
         match self._peek():
             case b"{":
@@ -107,12 +123,17 @@ class _GoJsonReader:
 
     def _text(self) -> None:
         self.at += 1
+        self._skip(_PLAIN_TEXT)
         while (here := self._peek()) != b'"':
             if not here or here < b" ":
                 self.refuse("in string literal")
             self.at += 1
             if here == b"\\":
+                self._left -= 1
+                if self._left < 0:
+                    raise _SyntaxError("")
                 self._escape()
+            self._skip(_PLAIN_TEXT)
         self.at += 1
 
     def _escape(self) -> None:
@@ -147,8 +168,7 @@ class _GoJsonReader:
             self._digits()
 
     def _digits(self) -> None:
-        while self._peek() and self._peek() in _DIGITS:
-            self.at += 1
+        self._skip(_ALL_DIGITS)
 
     def _one_of(self, allowed: bytes, where: str) -> None:
         if not self._peek() or self._peek() not in allowed:

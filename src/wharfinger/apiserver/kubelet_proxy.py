@@ -99,6 +99,23 @@ class KubeletProxy:
             await exchange.start_raw(response.status, passed)
             await _copy(response, exchange)
 
+    async def fetch(self, node: Document, path: str) -> str:
+        """What the kubelet of a node answers to a GET request. Raises ApiError."""
+        target = self.kubelet(node)
+        timeout = aiohttp.ClientTimeout(total=_CONNECT_SECONDS)
+        connector = aiohttp.TCPConnector(ssl=target.tls or False, force_close=True)
+        try:
+            async with (
+                aiohttp.ClientSession(timeout=timeout, connector=connector) as session,
+                session.get(target.url(path, ""), allow_redirects=False) as response,
+            ):
+                text = await response.text()
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise ApiError(_reason(target, error), code=500, reason="") from None
+        if response.status != 200:
+            raise _status_error(response.status, text[:_MAX_ERROR])
+        return text
+
     def close(self) -> None:
         """Ends all connections that were passed on."""
         for tunnel in list(self._tunnels):

@@ -10,6 +10,7 @@ import msgspec
 
 from wharfinger.api.errors import BadRequest, invalid_object
 from wharfinger.api.fields import FieldError, forbidden, invalid, not_supported, too_long
+from wharfinger.api.numbers import parse_uint64
 from wharfinger.api.registry import Document
 from wharfinger.api.requests import DeleteOptions
 from wharfinger.apiserver.request_info import QueryParameters
@@ -142,9 +143,12 @@ def list_options(query: QueryParameters, *, watch: bool) -> ListOptions:
         faults.append(invalid("limit", limit, "must be greater than or equal to 0"))
     if faults:
         raise invalid_object(_META, "ListOptions", "", faults)
-    if version and not version.isdigit():
-        fault = invalid("resourceVersion", version, f'strconv.ParseUint: parsing "{version}": invalid syntax')
-        raise invalid_object(_META, "ListOptions", "", [fault])
+    if version and parse_uint64(version) is None:
+        why = "value out of range" if version.isascii() and version.isdigit() else "invalid syntax"
+        fault = invalid("resourceVersion", version, f'strconv.ParseUint: parsing "{version}": {why}')
+        if watch:
+            raise invalid_object(_META, "ListOptions", "", [fault])
+        raise BadRequest(f"invalid resource version: {fault}")
     timeout = query.number("timeoutSeconds")
     return ListOptions(limit, continue_token, version, match, timeout, query.flag("allowWatchBookmarks"), initial)
 

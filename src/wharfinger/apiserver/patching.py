@@ -14,7 +14,7 @@ from wharfinger.api.go_text import json_type, plain
 from wharfinger.api.registry import Document
 from wharfinger.api.requests import PatchType
 from wharfinger.api.schema.decoding import WrongType, repeated_fields
-from wharfinger.apiserver.exchange import decode_yaml
+from wharfinger.apiserver.exchange import decode_json, decode_yaml
 from wharfinger.apiserver.go_json import syntax_error
 from wharfinger.apiserver.structure import Structure
 
@@ -32,7 +32,7 @@ def decode_patch(data: bytes, type: PatchType) -> Any:
     else:
         prefix = "" if type is PatchType.STRATEGIC else "error decoding patch: "
         try:
-            value = msgspec.json.decode(data)
+            value = decode_json(data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise BadRequest(f"{prefix}{syntax_error(data) or error}") from None
     if value is None and type is not PatchType.MERGE:

@@ -25,7 +25,7 @@ from wharfinger.store.store import Store
 _SAFE = "/:@!$&'()*+,;=-._~"
 
 
-class _Named(NamedTuple):
+class _ProxyName(NamedTuple):
     """`name`, `name:port` or `scheme:name:port` of a request."""
 
     scheme: str
@@ -33,7 +33,7 @@ class _Named(NamedTuple):
     port: str
 
     @classmethod
-    def parse(cls, text: str, what: str) -> _Named:
+    def parse(cls, text: str, what: str) -> _ProxyName:
         parts = text.split(":")
         scheme, name, port = {1: ("", *parts, ""), 2: ("", *parts), 3: tuple(parts)}.get(len(parts), ("-", "", ""))
         if not name or scheme not in ("", "http", "https"):
@@ -59,7 +59,7 @@ class ProxySubresources:
         await self.kubelets.relay(exchange, target, path, exchange.raw_query.decode("ascii"))
 
     def _node(self, info: RequestInfo) -> ProxyTarget:
-        named = _Named.parse(info.name, "node")
+        named = _ProxyName.parse(info.name, "node")
         node = self._document(NODES, named.name)
         if node_is_simulated(node):
             raise BadRequest(f"node {named.name} is simulated, so it has no kubelet")
@@ -70,7 +70,7 @@ class ProxySubresources:
         return _target(named.scheme, kubelet.host, named.port)
 
     def _pod(self, info: RequestInfo) -> ProxyTarget:
-        named = _Named.parse(info.name, "pod")
+        named = _ProxyName.parse(info.name, "pod")
         pod = self._document(PODS, named.name, info.namespace)
         self._check_runs(pod)
         spec, status = pod.get("spec") or {}, pod.get("status") or {}
@@ -82,7 +82,7 @@ class ProxySubresources:
         return _target(named.scheme, address, port)
 
     def _service(self, info: RequestInfo) -> ProxyTarget:
-        named = _Named.parse(info.name, "service")
+        named = _ProxyName.parse(info.name, "service")
         port_name = named.port
         if named.port.isdecimal():
             ports = (self._document(SERVICES, named.name, info.namespace).get("spec") or {}).get("ports") or ()

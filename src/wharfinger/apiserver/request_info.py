@@ -9,12 +9,12 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from wharfinger.api.errors import BadRequest
+from wharfinger.api.numbers import parse_int64
 from wharfinger.api.selectors import (
     BadSelector,
     FieldRequirement,
     Requirements,
     parse_field_selector,
-    parse_int64,
     parse_label_selector,
 )
 

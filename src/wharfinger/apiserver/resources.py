@@ -217,6 +217,7 @@ class ResourceHandler:
         written = await self.store.send(
             _write(at, "create", body.value, field_manager=options.manager, dry_run=options.dry_run),
             user=exchange.user,
+            audit=exchange.annotations,
         )
         await self._written(exchange, at, written, accepted, 201)
 
@@ -240,6 +241,7 @@ class ResourceHandler:
         written = await self.store.send(
             _write(at, "update", body.value, field_manager=options.manager, dry_run=options.dry_run),
             user=exchange.user,
+            audit=exchange.annotations,
         )
         await self._written(exchange, at, written, accepted, 201 if written.created else 200)
 
@@ -252,6 +254,8 @@ class ResourceHandler:
         options = write_options(exchange.query, "PatchOptions", agent, apply=type is PatchType.APPLY)
         data = await exchange.body()
         patch = decode_patch(data, type)
+        if exchange.audit is not None:
+            exchange.audit.patched(patch, data)
         structure = self._structure(at)
         finish: Finish | None = None
         if type is PatchType.JSON and len(patch) > _MAX_OPERATIONS:
@@ -294,7 +298,7 @@ class ResourceHandler:
             force=options.force,
             dry_run=options.dry_run,
         )
-        written = await self.store.send(request, user=exchange.user, finish=finish)
+        written = await self.store.send(request, user=exchange.user, finish=finish, audit=exchange.annotations)
         await self._written(exchange, at, written, accepted, 201 if written.created else 200)
 
     def _check_applied(self, at: Located, patch: Document, structure: Structure, options: WriteOptions) -> list[str]:
@@ -339,7 +343,7 @@ class ResourceHandler:
         accepted = accept(exchange.header(b"accept"))
         asked = await self._deletion(exchange)
         request = _write(at, "delete", delete_options=asked.options, dry_run=asked.dry_run)
-        written = await self.store.send(request, user=exchange.user)
+        written = await self.store.send(request, user=exchange.user, audit=exchange.annotations)
         if written.deleted and not at.kind.returns_deleted:
             exchange.warnings += written.warnings
             await exchange.json(_success(at, written.document), media=accepted.media)
@@ -358,6 +362,7 @@ class ResourceHandler:
             options=asked.options,
             user=exchange.user,
             dry_run=asked.dry_run,
+            audit=exchange.annotations,
         )
         metadata = {"resourceVersion": str(self.store.version)}
         await exchange.json(_list_of(at, gone, metadata), media=accepted.media)

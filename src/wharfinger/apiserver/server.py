@@ -31,27 +31,35 @@ from wharfinger.apiserver.admission.mutating_policies import MutatingPolicyRevie
 from wharfinger.apiserver.admission.policies import PolicyReviewer
 from wharfinger.apiserver.admission.real_nodes import RealNodeReviewer
 from wharfinger.apiserver.admission.registration import RegistrationReviewer
+from wharfinger.apiserver.admission.type_checking import PolicyTypeChecks
 from wharfinger.apiserver.admission.webhooks import WebhookReviewer
 from wharfinger.apiserver.api_services import ApiServices
 from wharfinger.apiserver.app import ApiServerApplication
+from wharfinger.apiserver.audit.log import AuditLogSettings
+from wharfinger.apiserver.audit.policy import AuditPolicy, default_policy
+from wharfinger.apiserver.audit.recording import Auditor
 from wharfinger.apiserver.authentication import Authenticator
 from wharfinger.apiserver.bootstrap import bootstrap
 from wharfinger.apiserver.certificates import prepare_certificates
 from wharfinger.apiserver.client_certificates import KubeletTls
-from wharfinger.apiserver.credentials import StaticCredentials, load_credentials
+from wharfinger.apiserver.credentials import StaticCredentials, component_users, load_credentials
 from wharfinger.apiserver.custom_kinds import DefinitionReviewer
 from wharfinger.apiserver.custom_resources import CustomResources
 from wharfinger.apiserver.default_roles import node_role
 from wharfinger.apiserver.event_expiry import EventExpiry
+from wharfinger.apiserver.fairness import FairnessLimits
 from wharfinger.apiserver.files import private_directory
 from wharfinger.apiserver.flow_control import FlowControlObjects
+from wharfinger.apiserver.kubelet_metrics import KubeletMetrics
 from wharfinger.apiserver.kubelet_proxy import KubeletProxy
 from wharfinger.apiserver.kubernetes_service import KubernetesService
 from wharfinger.apiserver.rbac_sync import RbacSync
+from wharfinger.apiserver.resource_metrics import provide_metrics
 from wharfinger.apiserver.tokens import Lookup, TokenSigner
 from wharfinger.client.local import LocalClient
 from wharfinger.client.memory import settle_heap
 from wharfinger.client.timers import SystemClock
+from wharfinger.http.connections import MAX_PER_OWNER, Connections
 from wharfinger.http.server import uvicorn_config
 from wharfinger.store.chain import Chain
 from wharfinger.store.default_chain import extend_chain
@@ -61,6 +69,7 @@ from wharfinger.system import systems
 log = logging.getLogger(__name__)
 
 DATA_FILE = "state.db"
+_FILES = 65_536  # file descriptors
 _BOUND_KINDS = {"serviceaccount": SERVICE_ACCOUNTS, "pod": PODS, "secret": SECRETS, "node": NODES}
 
 
@@ -75,11 +84,22 @@ class ApiServerSettings:
     port: int = 6443
     free_port: bool = False  # use another port if this one is taken
     configuration: Configuration = field(default_factory=Configuration)
+    limits: FairnessLimits = field(default_factory=FairnessLimits)
+    connections: int = MAX_PER_OWNER  # of one user
+    audit_log: AuditLogSettings | None = None
+    audit_policy: AuditPolicy | None = None  # the default policy if there is none
 
 
 @asynccontextmanager
 async def open_application(
-    store: Store, credentials: StaticCredentials, signer: TokenSigner, pki: Path, configuration: Configuration
+    store: Store,
+    credentials: StaticCredentials,
+    signer: TokenSigner,
+    pki: Path,
+    configuration: Configuration,
+    *,
+    limits: FairnessLimits | None = None,
+    auditor: Auditor | None = None,
 ) -> AsyncIterator[ApiServerApplication]:
     """The application for a store, with its bootstrap objects created and its background tasks running.
 
@@ -102,6 +122,7 @@ async def open_application(
     await keeper.start()
     lookup = _lookup(store)
     authenticator = Authenticator(credentials.users, signer, lookup, now)
+    kubelets = KubeletProxy(KubeletTls(pki))
     application = ApiServerApplication(
         store,
         authenticator=authenticator,
@@ -109,13 +130,17 @@ async def open_application(
         rbac=keeper.index,
         authorizer=authorizer,
         lookup=lookup,
-        kubelets=KubeletProxy(KubeletTls(pki)),
+        kubelets=kubelets,
         now=now,
+        limits=limits,
+        auditor=auditor,
     )
     mutating = WebhookReviewer(store, authorizer.allowed, mutating=True)
     validating = WebhookReviewer(store, authorizer.allowed, mutating=False)
     store.chain.remote_mutating += [MutatingPolicyReviewer(store, authorizer.allowed), mutating]
     store.chain.remote_validating.append(validating)
+    measured = KubeletMetrics(store, kubelets, now)
+    provide_metrics(store, now, real=measured)
     services = ApiServices(store, application.discovery)
 
     def kind_changed(kind: Kind) -> None:
@@ -124,15 +149,17 @@ async def open_application(
 
     custom = CustomResources(store, kind_changed)
     await custom.start()
-    keepers = (FlowControlObjects(store), services)
+    keepers = (FlowControlObjects(store), PolicyTypeChecks(store), services)
     for one in keepers:
         await one.start()
     expiry = EventExpiry(store, now)
     expiry.start()
+    measured.start()
     application.ready = True
     try:
         yield application
     finally:
+        await measured.stop()
         await expiry.stop()
         for one in keepers:
             await one.stop()
@@ -160,15 +187,25 @@ async def serve(settings: ApiServerSettings, started: Callable[[str, Path], None
         signer = TokenSigner.load(directory / "pki" / "sa.key")
         store = Store.open(directory / DATA_FILE, registry(), chain=Chain())
         try:
-            async with open_application(
-                store, credentials, signer, directory / "pki", settings.configuration
-            ) as application:
+            async with (
+                _auditing(settings) as auditor,
+                open_application(
+                    store,
+                    credentials,
+                    signer,
+                    directory / "pki",
+                    settings.configuration,
+                    limits=settings.limits,
+                    auditor=auditor,
+                ) as application,
+            ):
                 host, port = listener.getsockname()[:2]
                 application.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
                 kubeconfig = credentials.write_kubeconfigs(f"https://{application.address}", certificates.authority)
                 config = uvicorn_config(
                     application,
                     graceful_shutdown=5,
+                    connections=Connections(per_owner=settings.connections),
                     ssl_certfile=str(certificates.certificate),
                     ssl_keyfile=str(certificates.key),
                     ssl_ca_certs=str(certificates.authority),
@@ -186,6 +223,35 @@ async def serve(settings: ApiServerSettings, started: Callable[[str, Path], None
             await store.close()
     finally:
         listener.close()
+
+
+@asynccontextmanager
+async def _auditing(settings: ApiServerSettings) -> AsyncIterator[Auditor | None]:
+    """Writes the audit log until the block ends."""
+    if settings.audit_log is None:
+        yield None
+        return
+    policy = settings.audit_policy or default_policy(user.name for user in component_users().values())
+    auditor = Auditor(policy, settings.audit_log)
+    try:
+        auditor.log.start()
+    except OSError as error:
+        raise CannotServe(f"cannot write the audit log {settings.audit_log.path}: {error.strerror}") from error
+    try:
+        yield auditor
+    finally:
+        await auditor.log.stop()
+
+
+def _raise_file_limit() -> None:
+    """Every connection takes a file descriptor, and the usual limit of 1024 is soon reached."""
+    with contextlib.suppress(ImportError, ValueError, OSError):
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
+        if soft != resource.RLIM_INFINITY and soft < wanted:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 class ApiServer(uvicorn.Server):
@@ -249,6 +315,7 @@ def listen(settings: ApiServerSettings) -> socket.socket:
 def run(settings: ApiServerSettings, started: Callable[[str, Path], None]) -> None:
     """Runs the server, on uvloop if it is installed. Its files are readable by their owner only."""
     os.umask(0o077)
+    _raise_file_limit()
     with contextlib.suppress(ImportError):
         import uvloop
 

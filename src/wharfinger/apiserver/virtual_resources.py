@@ -6,14 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from wharfinger.admission.authorization import Authorizer
+from wharfinger.admission.node_authorizer import node_name
 from wharfinger.admission.rbac import Attributes, RbacIndex
 from wharfinger.admission.request import User
-from wharfinger.admission.service_accounts import TOKEN_SECONDS
 from wharfinger.api.errors import BadRequest, conflict, invalid_object, not_found
 from wharfinger.api.fields import FieldError, invalid
 from wharfinger.api.registry import Document
 from wharfinger.api.selectors import BadSelector, FieldRequirement, parse_field_selector
 from wharfinger.api.times import format_time
+from wharfinger.api.token_volumes import TOKEN_SECONDS
 from wharfinger.api.views.rbac import PolicyRule
 from wharfinger.apiserver.authentication import Authenticator
 from wharfinger.apiserver.tokens import AUDIENCE, BoundObject, InvalidToken, Lookup, TokenSigner
@@ -79,7 +80,7 @@ class VirtualResources:
                 for rule in rules
                 if rule.non_resource_urls
             ],
-            "incomplete": False,
+            **_completeness(user),
         }
 
     def prepare_token(self, document: Document, namespace: str, account_name: str) -> Document:
@@ -173,6 +174,12 @@ class VirtualResources:
             node = self.lookup("node", "", node_name)
             bound["node"] = BoundObject(node_name, "" if node is None else node["metadata"].get("uid", ""))
         return bound
+
+
+def _completeness(user: User) -> Document:
+    if node_name(user) is None:
+        return {"incomplete": False}
+    return {"incomplete": True, "evaluationError": "node authorizer does not support user rule resolution"}
 
 
 def _user_info(user: User) -> Document:

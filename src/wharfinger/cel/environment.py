@@ -7,6 +7,7 @@ Errors have the words of cel-go, which Kubernetes uses.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,9 @@ from cel_expr_python.ext import ext_bindings, ext_encoders, ext_math, ext_option
 from wharfinger.cel.cost import PER_EXPRESSION, CostModel, Extent, extent
 from wharfinger.cel.library import kubernetes_functions
 
+PER_OBJECT = 10_000_000  # units, as in Kubernetes
+_MAX_EXACT = 20_000  # weight of documents for which closer estimates are made
+SECONDS_PER_OBJECT = 0.1  # of CPU time
 _TYPE_NAMES = {"NULL": "null_type"}  # where cel-go's name is not the lower-case name
 
 
@@ -45,9 +49,13 @@ class CostExceeded(EvaluationError):
 class Environment:
     """Variables by type, the libraries of Kubernetes, and `functions` of whoever owns the environment."""
 
-    def __init__(self, variables: Mapping[str, cel.Type], functions: Sequence[cel.FunctionDecl] = ()) -> None:
+    def __init__(
+        self, variables: Mapping[str, cel.Type], functions: Sequence[cel.FunctionDecl] = (), *, types: Any = None
+    ) -> None:
+        """`types` is the descriptor pool of the message types that variables have."""
         self.variables = tuple(variables)
         self._env = cel.NewEnv(
+            descriptor_pool=types,
             variables=dict(variables),
             extensions=[
                 ext_strings.ExtStrings(),
@@ -70,19 +78,23 @@ class Environment:
     def bind(self, values: Mapping[str, Any], context: Any = None) -> Bindings:
         """Converts the values of variables once for all expressions. A variable without a value is an error only in
         expressions that read it."""
-        return Bindings(self, self._env.Activation(dict(values)), extent(list(values.values())), context)
+        return Bindings(self, self._env.Activation(dict(values)), extent(list(values.values())), context, values)
 
 
 class Bindings:
     """Values of an environment's variables, and the `context` that functions of the environment get from `current_context()`."""
 
-    __slots__ = ("activation", "context", "environment", "extent")
+    __slots__ = ("activation", "context", "environment", "exact_costs", "extent", "values")
 
-    def __init__(self, environment: Environment, activation: Any, extent: Extent, context: Any) -> None:
+    def __init__(
+        self, environment: Environment, activation: Any, extent: Extent, context: Any, values: Mapping[str, Any]
+    ) -> None:
         self.environment = environment
         self.activation = activation
         self.extent = extent
         self.context = context
+        self.values = values
+        self.exact_costs: dict[Program, float] = {}  # where they were needed
 
 
 class Program:
@@ -92,7 +104,8 @@ class Program:
         self.text = text
         self._expression = expression
         self._model = CostModel(expression.serialize())
-        name = str(expression.return_type())
+        self.result: cel.Type = expression.return_type()
+        name = str(self.result)
         self.type = _TYPE_NAMES.get(name, name.lower())
 
     @property
@@ -100,13 +113,24 @@ class Program:
         """The names of all functions that the expression calls."""
         return self._model.functions
 
-    def cost(self, bindings: Bindings) -> float:
-        return self._model.cost(bindings.extent)
+    def cost(self, bindings: Bindings, limit: float = PER_EXPRESSION) -> float:
+        """The estimated cost; if it is above the limit, a closer estimate."""
+        cost = self._model.cost(bindings.extent)
+        if cost <= limit or bindings.extent.weight > _MAX_EXACT:
+            return cost
+        known = bindings.exact_costs.get(self)
+        if known is None:
+            known = bindings.exact_costs[self] = min(cost, self._model.exact_cost(bindings.values))
+        return known
 
     def evaluate(self, bindings: Bindings) -> Any:
         """The value of the expression. Raises EvaluationError."""
-        if self._model.cost(bindings.extent) > PER_EXPRESSION:
+        cost = self.cost(bindings)
+        if cost > PER_EXPRESSION:
             raise CostExceeded
+        budget = _evaluation.budget
+        if budget is not None:
+            budget.charge(cost)
         _evaluation.context = bindings.context
         try:
             result = self._expression.eval(bindings.activation)
@@ -130,10 +154,41 @@ def _member(value: Any) -> Any:
     return value.value() if hasattr(value, "value") and hasattr(value, "type") else value
 
 
+class EvaluationBudget:
+    """What all expressions that are evaluated in a block may cost together: those for one object, or for one request.
+
+    Besides the estimated cost, which is that of Kubernetes for one object, the CPU time of the block is limited. Nothing may
+    be awaited inside. Blocks do not nest: the outermost one counts.
+    """
+
+    def __init__(self, cost: float = PER_OBJECT, seconds: float = SECONDS_PER_OBJECT) -> None:
+        self._cost = cost
+        self._seconds = seconds
+        self._started = 0.0
+        self._outer: EvaluationBudget | None = None
+
+    def __enter__(self) -> EvaluationBudget:
+        self._outer = _evaluation.budget
+        if self._outer is None:
+            self._started = time.thread_time()
+            _evaluation.budget = self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _evaluation.budget = self._outer
+
+    def charge(self, cost: float) -> None:
+        """Called before an expression is evaluated. Raises CostExceeded if nothing is left."""
+        self._cost -= cost
+        if self._cost < 0 or time.thread_time() - self._started > self._seconds:
+            raise CostExceeded
+
+
 class _Evaluation:
     """The evaluation in progress: a CEL function gets its arguments only."""
 
     context: Any = None
+    budget: EvaluationBudget | None = None
 
 
 _evaluation = _Evaluation()

@@ -7,6 +7,7 @@ from typing import Any
 
 from cel_expr_python import cel
 
+from wharfinger.api import regex
 from wharfinger.cel import lists, values
 
 TEXT, INT, BOOL, DOUBLE, DYN = cel.Type.STRING, cel.Type.INT, cel.Type.BOOL, cel.Type.DOUBLE, cel.Type.DYN
@@ -100,11 +101,11 @@ def kubernetes_functions() -> list[cel.FunctionDecl]:
         function("indexOf", *((INT, (LIST, kind), lists.index_of) for kind in anything)),
         function("lastIndexOf", *((INT, (LIST, kind), lists.last_index_of) for kind in anything)),
         # regular expressions
-        function("find", (TEXT, (TEXT, TEXT), lists.find)),
+        function("find", (TEXT, (TEXT, TEXT), regex.find)),
         function(
             "findAll",
-            (TEXTS, (TEXT, TEXT), lists.find_all),
-            (TEXTS, (TEXT, TEXT, INT), lists.find_all_limited),
+            (TEXTS, (TEXT, TEXT), regex.find_all),
+            (TEXTS, (TEXT, TEXT, INT), regex.find_all_limited),
         ),
         # JSON patches
         free_function("jsonpatch.escapeKey", (TEXT, text, v.escape_key)),

@@ -94,8 +94,8 @@ def sub_int(value: Tagged, other: int) -> Tagged:
 # Semantic versions
 
 _SEMVER_SYNTAX = re.compile(
-    r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)"
-    r"(?:-((?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)(?:\.(?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*))*))?"
+    r"(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)"
+    r"(?:-((?:0|[1-9][0-9]*|[0-9]*[a-zA-Z-][0-9a-zA-Z-]*)(?:\.(?:0|[1-9][0-9]*|[0-9]*[a-zA-Z-][0-9a-zA-Z-]*))*))?"
     r"(?:\+([0-9a-zA-Z-]+(?:\.[0-9a-zA-Z-]+)*))?"
 )
 
@@ -117,7 +117,7 @@ def semver_normalized(text: str, normalize: bool) -> Tagged:
             core, mark, rest = body[:position], letter, body[position + 1 :]
             break
     parts = core.split(".")
-    if len(parts) > 3 or not all(re.fullmatch(r"\d+", part) for part in parts):
+    if len(parts) > 3 or not all(re.fullmatch(r"[0-9]+", part) for part in parts):
         raise ValueError(f"{text!r} is not a semantic version")
     numbers = [str(int(part)) for part in parts] + ["0"] * (3 - len(parts))
     return semver(".".join(numbers) + mark + rest)
@@ -134,7 +134,9 @@ def _version(value: Tagged) -> tuple[Any, ...]:
     numbers = (int(match[1]), int(match[2]), int(match[3]))
     if match[4] is None:
         return (*numbers, 1, ())
-    marks = tuple((0, int(part), "") if part.isdigit() else (1, 0, part) for part in match[4].split("."))
+    marks = tuple(
+        (0, int(part), "") if part.isascii() and part.isdigit() else (1, 0, part) for part in match[4].split(".")
+    )
     return (*numbers, 0, marks)
 
 
@@ -232,7 +234,7 @@ def is_global_unicast(value: Tagged) -> bool:
 def cidr(text: str) -> Tagged:
     host, slash, length = text.partition("/")
     address = _address(host)
-    if not slash or not re.fullmatch(r"0|[1-9]\d*", length) or int(length) > address.max_prefixlen:
+    if not slash or not re.fullmatch(r"0|[1-9][0-9]*", length) or int(length) > address.max_prefixlen:
         raise ValueError(f"{text!r} is not a network address")
     return {_CIDR: f"{address}/{length}"}
 
@@ -326,7 +328,7 @@ def get_query(value: Tagged) -> dict[str, list[str]]:
 # Named formats
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}-?([0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}")
-_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _BYTES = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
 
 

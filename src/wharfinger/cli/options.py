@@ -10,6 +10,7 @@ import click
 
 if TYPE_CHECKING:
     from wharfinger.api.configuration import Configuration
+    from wharfinger.apiserver.audit.policy import AuditPolicy
     from wharfinger.client.http import HttpClient
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -55,6 +56,98 @@ def strict_option(function: F) -> F:
 def config_option(function: F) -> F:
     """Adds `--config`, a WharfingerConfiguration; `read_configuration` reads it."""
     return click.option("--config", metavar="FILE", help="A WharfingerConfiguration.")(function)
+
+
+def server_options(function: F) -> F:
+    """Adds the limits and the audit log of the API server; the command gets them as keywords for `server_arguments` or
+    `server_settings`."""
+    for option in reversed(_SERVER_OPTIONS):
+        function = option(function)
+    return function
+
+
+_SERVER_OPTIONS = (
+    click.option(
+        "--max-requests-inflight",
+        type=click.IntRange(1),
+        default=400,
+        show_default=True,
+        help="Requests in progress, together with the next option; one user may have a quarter of them.",
+    ),
+    click.option(
+        "--max-mutating-requests-inflight",
+        type=click.IntRange(1),
+        default=200,
+        show_default=True,
+        help="Added to the option before, as by kube-apiserver.",
+    ),
+    click.option(
+        "--max-watches-per-user",
+        type=click.IntRange(1),
+        default=1000,
+        show_default=True,
+        help="Watches and other long requests of one user.",
+    ),
+    click.option(
+        "--max-connections-per-user",
+        type=click.IntRange(1),
+        default=1000,
+        show_default=True,
+        help="Connections of one user; more close the oldest idle ones.",
+    ),
+    click.option(
+        "--audit-policy-file",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="An audit.k8s.io/v1 Policy: what is written to the audit log.",
+    ),
+    click.option("--audit-log-path", metavar="FILE", help="The audit log; - is the standard output."),
+    click.option("--audit-log-maxsize", type=click.IntRange(0), help="Megabytes after which the audit log is rotated."),
+    click.option("--audit-log-maxbackup", type=click.IntRange(0), help="Rotated audit logs to keep; 0 keeps all."),
+    click.option("--audit-log-maxage", type=click.IntRange(0), help="Days to keep rotated audit logs; 0 keeps all."),
+)
+
+
+def server_arguments(options: dict[str, Any]) -> list[str]:
+    """The options of `server_options` as arguments of `wharf apiserver`."""
+    given = ((f"--{name.replace('_', '-')}", value) for name, value in options.items() if value is not None)
+    return [part for name, value in given for part in (name, str(value))]
+
+
+def server_settings(options: dict[str, Any]) -> dict[str, Any]:
+    """The options of `server_options` as fields of ApiServerSettings. An invalid policy ends the command."""
+    from wharfinger.apiserver.audit.log import AuditLogSettings
+    from wharfinger.apiserver.fairness import FairnessLimits
+
+    policy = read_audit_policy(options["audit_policy_file"])
+    path: str | None = options["audit_log_path"]
+    if path is None and policy is not None:
+        raise click.UsageError("--audit-policy-file needs --audit-log-path")
+    log = None
+    if path is not None:
+        log = AuditLogSettings(
+            path if path == "-" else str(Path(path).resolve()),
+            max_size=options["audit_log_maxsize"] or 0,
+            max_backups=options["audit_log_maxbackup"] or 0,
+            max_age=options["audit_log_maxage"] or 0,
+        )
+    seats = options["max_requests_inflight"] + options["max_mutating_requests_inflight"]
+    return {
+        "limits": FairnessLimits(seats, options["max_watches_per_user"]),
+        "connections": options["max_connections_per_user"],
+        "audit_log": log,
+        "audit_policy": policy,
+    }
+
+
+def read_audit_policy(path: Path | None) -> AuditPolicy | None:
+    from wharfinger.apiserver.audit.policy import BadPolicyFile, load_policy
+
+    if path is None:
+        return None
+    try:
+        return load_policy(path)
+    except BadPolicyFile as error:
+        raise click.ClickException(str(error)) from error
 
 
 def read_configuration(path: str | None) -> tuple[Configuration, dict[str, Any]]:

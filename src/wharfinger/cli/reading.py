@@ -24,7 +24,7 @@ def _from_files(kinds: Sequence[tuple[Resource, type[Any]]], paths: list[str]) -
     from wharfinger.simulate.inputs import BadInput
 
     try:
-        world = loaded_world(read(paths))
+        world = loaded_world(read(paths, notes=False))
     except BadInput as error:
         raise click.ClickException(str(error)) from error
     try:

@@ -23,9 +23,9 @@ def quiet() -> None:
     logging.getLogger("wharfinger").setLevel(logging.ERROR)
 
 
-def read(paths: Iterable[str], config: Path | None = None, *, strict: bool = False) -> Inputs:
-    """The inputs of files, folders and `-`; a configuration file overrides the one among them. Prints notes about what
-    was left out. Raises BadInput."""
+def read(paths: Iterable[str], config: Path | None = None, *, strict: bool = False, notes: bool = True) -> Inputs:
+    """The inputs of files, folders and `-`; a configuration file overrides the one among them. With `notes`, prints what
+    was left out and what a snapshot lacks. Raises BadInput."""
     from wharfinger.api.kinds import registry
     from wharfinger.simulate.inputs import files_of, read_inputs
 
@@ -33,7 +33,7 @@ def read(paths: Iterable[str], config: Path | None = None, *, strict: bool = Fal
     inputs = read_inputs(files_of(paths, sys.stdin.buffer), registry(), strict=strict)
     if config is not None:
         inputs.configuration = configured(config, inputs.configuration)
-    for note in inputs.notes:
+    for note in inputs.notes if notes else ():
         click.echo(f"Note: {note}", err=True)
     return inputs
 

@@ -49,6 +49,7 @@ class ControlPlaneOptions:
     config: Path | None = None
     free_port: bool = False
     host: str = "127.0.0.1"
+    server_arguments: list[str] = field(default_factory=list)  # more arguments of the API server
 
 
 @dataclass(slots=True)
@@ -79,7 +80,8 @@ class Supervisor:
             loop.add_signal_handler(number, self.stop)
         plan = self._plan
         configured = [] if plan.config is None else ["--config", str(plan.config)]
-        server = self._add(SERVER, ["--data-dir", str(plan.data_dir), "--host", plan.host, *configured])
+        arguments = ["--data-dir", str(plan.data_dir), "--host", plan.host, *configured, *plan.server_arguments]
+        server = self._add(SERVER, arguments)
         await self._launch(server, *(() if plan.free_port else ("--port", str(plan.port))))
         await self._await_server(server)
         # After a restart, clients must find it at the same port.
@@ -142,7 +144,7 @@ class Supervisor:
         if name == "nodes":
             wanted["--count"] = str(self._plan.nodes)
         given = [part for option, value in wanted.items() if option in known for part in (option, value)]
-        # There are no real kubelets here, so nodes that users create are simulated, too.
+        # Nodes that users create are simulated, too; the API server marks those of real kubelets.
         return [*given, "--all"] if name == "nodes" else given
 
     async def _launch(self, child: _Child, *more: str) -> None:

@@ -54,6 +54,7 @@ class ListArguments(TypedDict, total=False):
     limit: int
     continue_token: str
     resource_version: str
+    version_match: str
 
 
 class Client(WriteVerbs[Document]):

@@ -21,6 +21,7 @@ from wharfinger.api.views import view as view_of
 from wharfinger.client.interface import Client, EventType, ListPage, WatchEvent
 from wharfinger.client.timers import background
 from wharfinger.store import Store, StoredObject
+from wharfinger.store.lists import parse_version
 
 T = TypeVar("T")
 
@@ -75,6 +76,7 @@ class LocalClient(Client):
             limit=request.limit,
             continue_token=request.continue_token,
             version=request.resource_version,
+            version_match=request.version_match,
         )
         items = [_decoded(stored, request.view) for stored in listing.items]
         return ListPage(items, str(listing.version), listing.continue_token)
@@ -83,9 +85,7 @@ class LocalClient(Client):
         """A watch that times out ends with a bookmark, so that the next watch resumes where this one ended."""
         labels, fields = _selectors(request)
         version = request.resource_version
-        if version and not version.isdecimal():
-            raise BadRequest(f'invalid resource version "{version}": must be a number')
-        after = int(version) if version else None
+        after = parse_version(version) if version else None
         watch = self.store.watch(request.resource, request.namespace, after=after, labels=labels, fields=fields)
         timer = None
         if request.timeout is not None:

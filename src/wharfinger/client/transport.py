@@ -87,20 +87,39 @@ class TlsContexts:
         return self._made[1]
 
 
+def _session(connections: int) -> aiohttp.ClientSession:
+    """A session with at most that many connections, 0 for any number; created inside the running loop."""
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(
+            limit=connections, keepalive_timeout=90, socket_factory=_socket, ttl_dns_cache=60
+        ),
+        # No cookies, no decompression, and no proxies or passwords from the environment.
+        cookie_jar=aiohttp.DummyCookieJar(),
+        auto_decompress=False,
+        skip_auto_headers=("User-Agent", "Accept-Encoding", "Accept", "Content-Type"),
+        raise_for_status=False,
+        requote_redirect_url=False,
+        trace_configs=[_fence_checks()],
+    )
+
+
 class AiohttpTransport:
     """Works for every cluster, including those behind a proxy."""
 
     def __init__(self, access: ClusterAccess, *, connections: int = 100) -> None:
         self._access = access
-        self._connections = connections
+        self._connections = connections  # for requests; each stream has one of its own, however many there are
         self._session: aiohttp.ClientSession | None = None
+        self._streaming: aiohttp.ClientSession | None = None
         self._tls = TlsContexts(access)
 
     async def request(self, method: str, path: str, headers: Headers, body: bytes | None, timeout: float) -> Response:
         limits = aiohttp.ClientTimeout(total=timeout, sock_connect=min(timeout, CONNECT_TIMEOUT))
         try:
-            session, options = await self._prepare()
-            async with session.request(
+            options = await self._options()
+            if self._session is None:
+                self._session = _session(self._connections)
+            async with self._session.request(
                 method, self._url(path), headers=headers, data=body, timeout=limits, **options
             ) as answer:
                 return Response(answer.status, answer.headers, await answer.read())
@@ -111,37 +130,26 @@ class AiohttpTransport:
     async def stream(self, path: str, headers: Headers, inactivity: float) -> AsyncIterator[Stream]:
         limits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT, sock_read=inactivity)
         try:
-            session, options = await self._prepare()
-            async with session.get(self._url(path), headers=headers, timeout=limits, **options) as answer:
+            options = await self._options()
+            if self._streaming is None:
+                self._streaming = _session(0)
+            async with self._streaming.get(self._url(path), headers=headers, timeout=limits, **options) as answer:
                 yield Stream(answer.status, answer.headers, answer.content.iter_any())
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise self._fault(error, inactivity) from error
 
     async def close(self) -> None:
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        sessions, self._session, self._streaming = (self._session, self._streaming), None, None
+        for session in sessions:
+            if session is not None:
+                await session.close()
 
     def _url(self, path: str) -> URL:
         # The path is already quoted; quoting it again would change it.
         return URL(self._access.server + path, encoded=True)
 
-    async def _prepare(self) -> tuple[aiohttp.ClientSession, dict[str, Any]]:
-        """Returns the session, created on first use inside the running loop, and the options of each request."""
-        if self._session is None:
-            connector = aiohttp.TCPConnector(
-                limit=self._connections, keepalive_timeout=90, socket_factory=_socket, ttl_dns_cache=60
-            )
-            # No cookies, no decompression, and no proxies or passwords from the environment.
-            self._session = aiohttp.ClientSession(
-                connector=connector,
-                cookie_jar=aiohttp.DummyCookieJar(),
-                auto_decompress=False,
-                skip_auto_headers=("User-Agent", "Accept-Encoding", "Accept", "Content-Type"),
-                raise_for_status=False,
-                requote_redirect_url=False,
-                trace_configs=[_fence_checks()],
-            )
+    async def _options(self) -> dict[str, Any]:
+        """The options of each request."""
         options: dict[str, Any] = {"allow_redirects": False}
         tls = await self._tls.current()
         if tls is not None:
@@ -150,7 +158,7 @@ class AiohttpTransport:
                 options["server_hostname"] = self._access.server_name
         if self._access.proxy:
             options["proxy"] = self._access.proxy
-        return self._session, options
+        return options
 
     def _fault(self, error: Exception, timeout: float) -> TransportError:
         if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):

@@ -105,6 +105,7 @@ def _list_options(request: ApiRequest[Any]) -> dict[str, str]:
         "limit": str(request.limit) if request.limit else "",
         "continue": request.continue_token,
         "resourceVersion": request.resource_version,
+        "resourceVersionMatch": request.version_match,
     }
 
 

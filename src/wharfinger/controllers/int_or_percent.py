@@ -11,7 +11,7 @@ def scaled(value: IntOrPercent, total: int, *, round_up: bool) -> int:
     """The number that `3` or `25%` stands for, given the `total`. Raises ValueError for any other text."""
     if isinstance(value, int):
         return value
-    if not re.fullmatch(r"\d+%", value):
+    if not re.fullmatch(r"[0-9]{1,18}%", value):
         raise ValueError("invalid value for IntOrPercent: invalid type: string is not a percentage")
     product = int(value[:-1]) * total
     return -(-product // 100) if round_up else product // 100

@@ -27,6 +27,7 @@ from wharfinger.controllers.endpoints import (
     EndpointSliceMirroringController,
 )
 from wharfinger.controllers.garbage_collector.controller import GarbageCollector
+from wharfinger.controllers.horizontal_pod_autoscaler import HorizontalPodAutoscalerController
 from wharfinger.controllers.job.controller import JobController
 from wharfinger.controllers.namespaces import NamespaceController
 from wharfinger.controllers.node_lifecycle import NodeLifecycleController
@@ -52,6 +53,7 @@ _STOCK: dict[str, Factory] = {
     "daemonset": DaemonSetController,
     "job": JobController,
     "cronjob": CronJobController,
+    "horizontalpodautoscaling": HorizontalPodAutoscalerController,
     "disruption": DisruptionController,
     "resourcequota": ResourceQuotaController,
     "garbagecollector": GarbageCollector,
@@ -94,6 +96,7 @@ SPEAKERS = {
     "daemonset": "daemonset-controller",
     "job": "job-controller",
     "cronjob": "cronjob-controller",
+    "horizontalpodautoscaling": "horizontal-pod-autoscaler",
     "disruption": "controllermanager",
     "garbagecollector": "garbage-collector-controller",
     "endpoint": "endpoint-controller",

@@ -77,13 +77,13 @@ class ResourceQuotaController(ContextController[ObjectKey]):
     async def _used(self, quota: ResourceQuota) -> tuple[Amounts, float | None]:
         """The usage, and in how many seconds a pod that is being deleted stops counting."""
         now = self.context.now()
-        aliases = self._extension.aliases()
+        names = self._extension.names()
         namespace = quota.metadata.namespace
         total: Amounts = {}
         again: float | None = None
         for pod in self.pods_by_namespace.get(namespace):
             if rules.pod_matches(quota, pod):
-                rules.add(total, rules.pod_usage(pod, now, aliases))
+                rules.add(total, rules.pod_usage(pod, now, names))
                 if pod.terminating and rules.charged(pod, now):
                     grace = pod.metadata.deletion_grace_period_seconds or 0
                     left = parse_time(pod.metadata.deletion_timestamp) + grace - now + 1

@@ -91,6 +91,9 @@ class Profile:
         self.at = {
             point: tuple(self.plugins[name] for name in spec.points.get(point, ())) for point in EXTENSION_POINTS
         }
+        handled = any(plugin.handles_resources for plugin in self.at["filter"])
+        for plugin in self.plugins.values():
+            plugin.beside_handler = handled
         self.weights = {name: spec.weights.get(name) or plugin.weight for name, plugin in self.plugins.items()}
         self._keyed = tuple(
             plugin for plugin in self.plugins.values() if type(plugin).shape_key is not Plugin.shape_key

@@ -13,7 +13,8 @@ from collections.abc import Hashable, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from wharfinger.api.selectors import Operator, Requirement, parse_int64
+from wharfinger.api.numbers import parse_int64
+from wharfinger.api.selectors import Operator, Requirement
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -123,6 +124,15 @@ class LabelColumn:
         if new >= 0:
             self._holders[new] += 1
             self._shared += self._holders[new] == 2
+
+    def same(self, row: int, other: int) -> bool:
+        """Whether both rows have the label, with the same value."""
+        return self.codes.cells[row] >= 0 and self.codes.cells[row] == self.codes.cells[other]
+
+    def rows_like(self, row: int) -> list[int]:
+        """The rows with the same value as this one; none if it lacks the label."""
+        code = self.codes.cells[row]
+        return [] if code < 0 else np.flatnonzero(self.codes.view == code).tolist()
 
     def code(self, value: str) -> int:
         code = self.code_of.get(value)

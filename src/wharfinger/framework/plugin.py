@@ -210,6 +210,10 @@ class Prepared:
         """Row scope: the fastest functions for single rows."""
         return RowFunctions(self.filter_row, self.score_row)
 
+    def pod_left_elsewhere(self, simulation: Simulation, pod: PodOnNode) -> None:
+        """A pod on another row than the simulated one is imagined to be gone."""
+        return
+
     def pod_simulated(self, simulation: Simulation, pod: PodOnNode, sign: int) -> None:
         """A pod was added to the simulated node (1) or removed from it (-1)."""
 
@@ -244,9 +248,12 @@ class Plugin:
     preempts: ClassVar[bool] = False  # whether the engine runs preemption in its place at postFilter
     watches_pods: ClassVar[bool] = False  # whether `pod_added` and `pod_removed` are called
 
+    handles_resources: ClassVar[bool] = False  # whether it decides the fit of the tables' `handled` resources
+
     def __init__(self, tables: Tables, args: Any) -> None:
         self.tables = tables
         self.args = args
+        self.beside_handler = True  # whether the profile has a plugin that `handles_resources`
 
     # -- changes in the cluster
 

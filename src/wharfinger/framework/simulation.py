@@ -41,6 +41,11 @@ class Simulation:
             self.ports.difference_update(pod.shape.host_ports)
         self._change(pod, -1)
 
+    def remove_elsewhere(self, pod: PodOnNode) -> None:
+        """Imagines that a pod on another node is gone; only answers that look beyond the row care."""
+        for prepared in self._prepared:
+            prepared.pod_left_elsewhere(self, pod)
+
     def charge(self, resource: int, amount: int) -> None:
         """Adds to the use of a resource; a negative amount reduces it."""
         self.requested[resource] = self.requested.get(resource, 0) + amount

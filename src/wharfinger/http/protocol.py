@@ -5,8 +5,9 @@ per CPU second of the server over TLS, with 32 connections, on uvloop, best of t
 (1.4 times), 7,000 bindings against 5,400 (1.3 times) and 4,400 creations against 3,600 (1.2 times). A small response is
 one write, and so one TLS record and one system call.
 
-And it limits the size of a request's head and the time for it to arrive, which uvicorn's does not, and stops reading a
-body that the application does not read. The application limits the size of bodies.
+And it limits the size of a request's head and the time for it to arrive, which uvicorn's does not, stops reading a body
+that the application does not read, and closes connections of clients that do not read their response. The application
+limits the size of bodies.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from urllib.parse import unquote
 
 import httptools
 
+from wharfinger.http.connections import NOBODY, Connections
 from wharfinger.http.exchange import HttpExchange
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ log = logging.getLogger(__name__)
 
 MAX_HEAD = 128 * 1024  # bytes of request line and headers
 READ_TIMEOUT = 60.0  # seconds for a head to arrive, and for the rest of a body after the response
+WRITE_TIMEOUT = 60.0  # seconds for a client to read some of a response that does not fit into the write buffer
 _CHECK_INTERVAL = 15.0  # seconds between checks for idle and slow connections
 _LOWER = {
     name.title().encode(): name.encode()
@@ -54,13 +57,17 @@ class HttpProtocol(asyncio.Protocol):
         server_state: ServerState,
         app_state: dict[str, Any] | None = None,
         _loop: asyncio.AbstractEventLoop | None = None,
+        *,
+        connections: Connections | None = None,
     ) -> None:
         self.app = config.loaded_app
         self.state = server_state
         self.loop = _loop or asyncio.get_running_loop()
         self.closed = False
+        self.owner = NOBODY  # the user of the last request; see `Connections`
+        self.connections = connections
         self._keep_alive = config.timeout_keep_alive
-        self._parser = httptools.HttpRequestParser(self)
+        self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
         # Data after a request that closes the connection is not an error.
         self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
         self._transport: asyncio.Transport | None = None
@@ -81,6 +88,7 @@ class HttpProtocol(asyncio.Protocol):
         self._ended = False
         self._reading = True
         self._drained: asyncio.Future[None] | None = None
+        self._full_since = 0.0  # when the write buffer became full
 
     # The transport
 
@@ -90,11 +98,15 @@ class HttpProtocol(asyncio.Protocol):
         if (tls := transport.get_extra_info("ssl_object")) is not None:
             self._certificate = tls.getpeercert(binary_form=True)
         self.state.connections.add(cast("Any", self))
+        if self.connections is not None:
+            self.connections.opened(self)
         self._timer = self.loop.call_later(_CHECK_INTERVAL, self._check)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
         self.state.connections.discard(cast("Any", self))
+        if self.connections is not None:
+            self.connections.closed(self)
         if self._timer is not None:
             self._timer.cancel()
         self.resume_writing()
@@ -103,9 +115,13 @@ class HttpProtocol(asyncio.Protocol):
             self._receiving.lost()
         if self._answering is not None:
             self._answering.lost()
+        # The parser and the transport refer to this object, and the transport may hold megabytes that were never sent.
+        # Without these references they are freed now; the cyclic collector may not run for a long time.
+        self._parser = self._transport = self._timer = self._receiving = self._answering = None
 
     def data_received(self, data: bytes) -> None:
-        if self._ended:
+        parser = self._parser
+        if self._ended or parser is None:
             return
         if self._upgrading:
             self._surplus += data
@@ -114,7 +130,7 @@ class HttpProtocol(asyncio.Protocol):
             self._since = self.loop.time()
             self._reading_head, self._head = True, 0
         try:
-            self._parser.feed_data(data)
+            parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
             # The application may take over the connection. If it answers in plain HTTP, the request is the last one.
             self._stopping = self._upgrading = True
@@ -131,6 +147,7 @@ class HttpProtocol(asyncio.Protocol):
     def pause_writing(self) -> None:
         if self._drained is None:
             self._drained = self.loop.create_future()
+            self._full_since = self.loop.time()
 
     def resume_writing(self) -> None:
         drained, self._drained = self._drained, None
@@ -167,6 +184,35 @@ class HttpProtocol(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
 
+    def abort(self) -> None:
+        """Closes the connection immediately; what is in the write buffer is lost."""
+        self._ended = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    @property
+    def idle(self) -> bool:
+        """Whether no request is being answered."""
+        return self._answering is None
+
+    def claim(self, owner: str, *, limited: bool) -> None:
+        """Called by the application when the user of a request is another one than before."""
+        if self.connections is None:
+            self.owner = owner
+        elif not self.closed:
+            self.connections.claim(self, owner, limited=limited)
+
+    @property
+    def peer(self) -> str:
+        """The address of the client."""
+        address = self._transport.get_extra_info("peername") if self._transport is not None else None
+        return str(address[0]) if address else ""
+
+    @property
+    def body_arrived(self) -> bool:
+        """Whether the body of the request that is being answered has arrived completely."""
+        return self._receiving is None
+
     # The parser
 
     def on_message_begin(self) -> None:
@@ -187,6 +233,7 @@ class HttpProtocol(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         self._reading_head = False
         parser = self._parser
+        assert parser is not None
         version = parser.get_http_version()
         path, query = _split(self._url)
         exchange = HttpExchange(
@@ -199,6 +246,7 @@ class HttpProtocol(asyncio.Protocol):
                 "http_version": version,
                 "scheme": "https",
                 "headers": self._headers,
+                "connection": self,
                 "client_certificate": self._certificate,
                 "take_over": self.take_over if parser.should_upgrade() else None,
             },
@@ -254,15 +302,19 @@ class HttpProtocol(asyncio.Protocol):
         self._answering.taken_over()
         self._ended = True
         self.state.connections.discard(cast("Any", self))
+        if self.connections is not None:
+            self.connections.closed(self)
         if self._timer is not None:
             self._timer.cancel()
-        self._transport.set_protocol(protocol)
-        protocol.connection_made(self._transport)
+        transport = self._transport
+        transport.set_protocol(protocol)
+        protocol.connection_made(transport)
         surplus, self._surplus = self._surplus, b""
         if surplus:
             protocol.data_received(surplus)
         self.resume_reading()
-        return self._transport
+        self._parser = self._timer = self._answering = None  # as in `connection_lost`
+        return transport
 
     def shutdown(self) -> None:
         """Called when the server stops: the current request is the last."""
@@ -286,15 +338,18 @@ class HttpProtocol(asyncio.Protocol):
         self.close()
 
     def _check(self) -> None:
-        """Closes a connection that has been idle or sending a request for too long.
+        """Closes a connection that has been idle, sending a request or not reading a response for too long.
 
         While a request is being answered, the application limits the time for its body.
         """
-        waited = self.loop.time() - self._since
-        sending = self._reading_head or self._receiving is not None
-        if self._answering is None and waited > (READ_TIMEOUT if sending else self._keep_alive):
-            self.close()
+        now = self.loop.time()
+        if self._drained is not None and now - self._full_since > WRITE_TIMEOUT:
+            self.abort()
             return
+        sending = self._reading_head or self._receiving is not None
+        patience = READ_TIMEOUT if sending else self._keep_alive
+        if self._answering is None and not self._ended and now - self._since > patience:
+            self.close()
         self._timer = self.loop.call_later(_CHECK_INTERVAL, self._check)
 
 

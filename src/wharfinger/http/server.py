@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 import uvicorn
 
+from wharfinger.http.connections import Connections
 from wharfinger.http.protocol import HttpProtocol
 
 
-def uvicorn_config(application: Callable[..., Any], *, graceful_shutdown: int, **options: Any) -> uvicorn.Config:
-    """`graceful_shutdown` is how many seconds requests have to finish when the server stops."""
+def uvicorn_config(
+    application: Callable[..., Any],
+    *,
+    graceful_shutdown: int,
+    connections: Connections | None = None,
+    **options: Any,
+) -> uvicorn.Config:
+    """`graceful_shutdown` is how many seconds requests have to finish when the server stops; `connections` limits how
+    many a client may have."""
     return uvicorn.Config(
         application,
-        http=cast("Any", HttpProtocol),
+        http=cast("Any", partial(HttpProtocol, connections=connections)),
         ws="none",
         lifespan="off",
         interface="asgi3",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from wharfinger.api.numbers import parse_uint64
 from wharfinger.api.registry import Document
 from wharfinger.api.times import BadTime, parse_duration
 
@@ -13,6 +14,9 @@ PREFIX = "wharfinger.dev/"
 SIMULATED = PREFIX + "simulated"  # label or annotation, `true` or `false`: whether the node is simulated
 SAMPLE = PREFIX + "sample"  # label: created by `wharf nodes --count`; the value is the name prefix
 DOWN = PREFIX + "down"  # annotation: `true` makes the node fail
+
+# On nodes and pods
+USAGE = PREFIX + "usage"  # annotation: what metrics report, such as `cpu=250m,memory=64Mi`, `cpu=150%` or `main/cpu=1`
 
 # On pods
 START_AFTER = PREFIX + "start-after"  # time from bound to running; `never` keeps the pod pending
@@ -39,7 +43,8 @@ def seconds(annotations: Mapping[str, str], name: str, default: float) -> float:
 
 def exit_code(annotations: Mapping[str, str], attempt: int) -> int:
     """The exit code of the attempt, counted from 0."""
-    codes = [int(part) for part in annotations.get(EXIT_CODE, "").split(",") if part.strip().isdigit()]
+    given = (parse_uint64(part.strip()) for part in annotations.get(EXIT_CODE, "").split(","))
+    codes = [code for code in given if code is not None]
     return codes[min(attempt, len(codes) - 1)] if codes else 0
 
 

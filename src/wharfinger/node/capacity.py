@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from wharfinger.api.quantity import family, format_nano, milli_value, parse_nano, value
@@ -50,10 +50,11 @@ class NodeUsage:
         for name, amount in self.pods.pop(uid, {}).items():
             self.used[name] -= amount
 
-    def insufficient(self, pod: Pod, node: Node) -> InsufficientResource | None:
+    def insufficient(self, pod: Pod, node: Node, allocated: Collection[str] = ()) -> InsufficientResource | None:
         """The first resource that the pod would exceed next to the other pods. The kubelet does not check resources that
-        the node does not list, nor those that it has as ComputeResources, which the scheduler allocates."""
-        devices = {each.resource_name for each in node.status.compute_resources}
+        the node does not list, nor those that it has as ComputeResources, which the scheduler allocates, nor other
+        `allocated` ones."""
+        devices = {*allocated, *(each.resource_name for each in node.status.compute_resources)}
         capacity = {name: amount for name, amount in allocatable(node).items() if name not in devices}
         own: Mapping[str, int] = self.pods.get(pod.metadata.uid, {})
         others = len(self.pods) - (pod.metadata.uid in self.pods)

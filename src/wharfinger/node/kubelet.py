@@ -23,10 +23,13 @@ from wharfinger.client.informer import InformerSet
 from wharfinger.client.interface import Client
 from wharfinger.client.pods import index_by_node, patch_pod_status
 from wharfinger.client.timers import Clock
+from wharfinger.framework.shapes import host_ports
 from wharfinger.node import lifecycle
 from wharfinger.node.addresses import PodAddresses
 from wharfinger.node.annotations import DOWN, is_true, simulation_mark
-from wharfinger.node.capacity import NodeUsage
+from wharfinger.node.capacity import InsufficientResource, NodeUsage
+from wharfinger.plugins.node_ports import PORTS_TAKEN, conflict
+from wharfinger.system import systems
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,8 @@ class Kubelets(Controller[ObjectKey]):
         self._admitted: dict[str, float] = {}  # pod UID to time, for admitted pods without a start time in their status
         self._usage: dict[str, NodeUsage] = {}  # by node
         self._addresses = PodAddresses()
+        found = (system.allocated_resources(informers) for system in systems())
+        self._allocated = tuple(each for each in found if each is not None)
         self._nodes.add_handler(self._node_added, self._node_updated)
         self._pods.add_handler(self._pod_added, self._pod_updated, self._pod_deleted)
 
@@ -93,10 +98,14 @@ class Kubelets(Controller[ObjectKey]):
         waiting = not pod.status.start_time and not pod.terminating and not pod.terminal
         bound_at = self._admitted.get(pod.metadata.uid) if waiting else now
         if bound_at is None:
-            lacking = self._node_usage(node).insufficient(pod, node)
+            lacking = self._insufficient(pod, node)
             if lacking is not None:
                 message = f"Pod was rejected: {lacking}"
                 await self._write(pod, lifecycle.rejected(pod, f"OutOf{lacking.resource}", message, now))
+                return
+            if self._ports_taken(pod):
+                message = f"Pod was rejected: Predicate NodePorts failed: {PORTS_TAKEN}"
+                await self._write(pod, lifecycle.rejected(pod, "NodePorts", message, now))
                 return
             self._node_usage(node).add(pod.metadata.uid, requests(pod))
             bound_at = self._admitted[pod.metadata.uid] = now
@@ -123,13 +132,28 @@ class Kubelets(Controller[ObjectKey]):
         if step.wait is not None:
             self.queue.add_after(key, step.wait, background=step.background)
 
+    def _ports_taken(self, pod: Pod) -> bool:
+        """Whether another pod of the node, admitted before, uses one of its host ports."""
+        wanted = host_ports(pod)
+        return bool(wanted) and any(
+            conflict(wanted, host_ports(other))
+            for other in self._by_node.get(pod.spec.node_name)
+            if other.metadata.uid != pod.metadata.uid
+            and not other.terminal
+            and (other.status.start_time or other.metadata.uid in self._admitted)
+        )
+
+    def _insufficient(self, pod: Pod, node: Node) -> InsufficientResource | None:
+        allocated = {name for each in self._allocated for name in each(node.metadata.name)}
+        return self._node_usage(node).insufficient(pod, node, allocated)
+
     def _node_usage(self, node: Node) -> NodeUsage:
         return self._usage.setdefault(node.metadata.name, NodeUsage())
 
     def _resize(self, pod: Pod, node: Node, now: float) -> Document | None:
         """Applies a resize that fits; otherwise the condition PodResizePending says why it does not."""
         desired = msgspec.structs.replace(pod, status=PodStatus(phase=pod.status.phase))
-        lacking = self._node_usage(node).insufficient(desired, node)
+        lacking = self._insufficient(desired, node)
         if lacking is None:
             return lifecycle.resized(pod, now)
         infeasible = lacking.requested > lacking.capacity

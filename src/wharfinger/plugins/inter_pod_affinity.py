@@ -322,6 +322,21 @@ class _PodAffinity(Prepared):
                 if self._tables.label(key).codes.cells[row] >= 0:
                     imagined.carrying[key] = imagined.carrying.get(key, 0) + sign
 
+    def pod_left_elsewhere(self, simulation: Simulation, pod: PodOnNode) -> None:
+        """Anti-affinity between the pods no longer counts. Affinity does, since it is about the pods that stay."""
+        imagined = simulation.state.get(self)
+        if imagined is None:
+            imagined = simulation.state[self] = _Imagined()
+        row, shape = simulation.row, pod.shape
+        for counter in {counter for _, counter in self._anti}:
+            if counter.selection.matches(shape.namespace, shape.labels) and counter.column.same(pod.row, row):
+                imagined.matching[counter] = imagined.matching.get(counter, 0) - 1
+        for term in shape.required_anti_affinity:
+            key = term.topology_key
+            if term.matches(self._shape.namespace, self._shape.labels, self._labels):
+                if self._tables.label(key).same(pod.row, row):
+                    imagined.carrying[key] = imagined.carrying.get(key, 0) - 1
+
     # -- scoring
 
     def scoring(self) -> bool:

@@ -16,7 +16,8 @@ from wharfinger.framework.simulation import Simulation
 from wharfinger.framework.status import Status, unschedulable
 from wharfinger.framework.tables import Tables
 
-REASON = unschedulable("node(s) didn't have free ports for the requested pod ports")
+PORTS_TAKEN = "node(s) didn't have free ports for the requested pod ports"
+REASON = unschedulable(PORTS_TAKEN)
 
 
 class NodePorts(Plugin):

@@ -26,6 +26,7 @@ from wharfinger.apiserver.bootstrap import bootstrap
 from wharfinger.apiserver.credentials import CONTROLLERS, SCHEDULER
 from wharfinger.apiserver.custom_kinds import DefinitionReviewer
 from wharfinger.apiserver.custom_resources import CustomResources
+from wharfinger.apiserver.resource_metrics import provide_metrics
 from wharfinger.client.local import LocalClient
 from wharfinger.client.timers import LoopClock
 from wharfinger.controllers.provision_faults import ProvisionFaults
@@ -78,6 +79,7 @@ class SimulatedCluster:
             RegistrationReviewer(),
             PolicyReviewer(self.store, lambda asked: roles.index().allowed(asked)),
         ]
+        provide_metrics(self.store, self.clock.now, everything=True)
         self.loop.complete(bootstrap(self.store))
         self.loop.complete(CustomResources(self.store, lambda kind: None).start())
         for system in systems():

@@ -29,8 +29,9 @@ from wharfinger.client.memory import gc_paused
 from wharfinger.scenario.document import DEFAULT_START, Scenario, parse_scenario
 from wharfinger.scenario.document import KIND as SCENARIO
 from wharfinger.simulate.completeness import completeness
+from wharfinger.simulate.snapshots import BadCompression, decompressed, is_header, lacking_kinds
 
-_SUFFIXES = (".yaml", ".yml", ".json")
+_SUFFIXES = (".yaml", ".yml", ".json", ".json.gz", ".json.zst")
 _ELSEWHERE = {
     "KubeSchedulerConfiguration": "--config, or into the scheduler block of a WharfingerConfiguration",
     "NodeGroup": "`wharf capacity --node-group`",
@@ -53,6 +54,7 @@ class Inputs:
     configuration: Configuration = field(default_factory=Configuration)
     configured: bool = False  # whether the files contain a configuration
     notes: list[str] = field(default_factory=list)  # corrections, what is left out, and what a snapshot lacks
+    taken_at: float = 0.0  # when `wharf snapshot` took the snapshot
     unseen_kinds: frozenset[str] = frozenset()  # kinds of which the snapshot may lack objects that the cluster has
 
     def start(self) -> float:
@@ -60,7 +62,7 @@ class Inputs:
         for scenario, _ in self.scenarios:
             if scenario.start_given:
                 return scenario.start
-        return max([parse_time(DEFAULT_START), *_times_told(self.manifests)])
+        return max([parse_time(DEFAULT_START), self.taken_at, *_times_told(self.manifests)])
 
 
 def files_of(paths: Iterable[str], stdin: IO[bytes]) -> list[tuple[str, str | bytes]]:
@@ -70,10 +72,10 @@ def files_of(paths: Iterable[str], stdin: IO[bytes]) -> list[tuple[str, str | by
     for name in paths:
         path = Path(name)
         if name == "-":
-            found.append(("standard input", stdin.read()))
+            found.append(("standard input", decompressed(stdin.read())))
             continue
         if path.is_dir():
-            inside = sorted(each for each in path.rglob("*") if each.suffix in _SUFFIXES and each.is_file())
+            inside = sorted(each for each in path.rglob("*") if each.name.endswith(_SUFFIXES) and each.is_file())
             if not inside:
                 problems.append(f"{name}: no YAML or JSON file in this folder")
             named = [(str(each), each) for each in inside]
@@ -84,9 +86,11 @@ def files_of(paths: Iterable[str], stdin: IO[bytes]) -> list[tuple[str, str | by
             continue
         for shown, file in named:
             try:
-                found.append((shown, file.read_bytes()))
+                found.append((shown, decompressed(file.read_bytes())))
             except OSError as error:
                 problems.append(f"{shown}: cannot be read: {error.strerror}")
+            except BadCompression as error:
+                problems.append(f"{shown}: the compressed data is damaged: {error}")
     if problems:
         raise BadInput(problems)
     return found
@@ -107,10 +111,13 @@ def read_inputs(files: Iterable[tuple[str, str | bytes]], registry: Registry, *,
     skipped: dict[tuple[str, str], list[ManifestFault]] = {}
     _learn(loaded, registry)
     configured: Source | None = None
+    header: Document | None = None
     for manifest in loaded.manifests:
         document, source = manifest.document, manifest.source
         own = str(document.get("apiVersion", "")) == OWN_VERSION
-        if own and document.get("kind") == SCENARIO:
+        if is_header(document):
+            header = document
+        elif own and document.get("kind") == SCENARIO:
             scenario, errors = parse_scenario(document, registry)
             problems += faults_at(source, errors)
             inputs.scenarios.append((scenario, source))
@@ -136,7 +143,7 @@ def read_inputs(files: Iterable[tuple[str, str | bytes]], registry: Registry, *,
         problems += fields.dropped.values()
     else:
         inputs.notes += [f"{fault} of this kind; it is left out" for fault in fields.dropped.values()]
-    lacking = _complete(inputs, registry)
+    lacking = _complete(inputs, registry, header)
     if lacking and not strict:
         inputs.notes.append("\n  ".join([_INCOMPLETE, *lacking]))
     if problems:
@@ -151,12 +158,23 @@ def read_inputs(files: Iterable[tuple[str, str | bytes]], registry: Registry, *,
 _INCOMPLETE = "the snapshot is incomplete (`wharf snapshot` takes a complete one). It lacks:"
 
 
-def _complete(inputs: Inputs, registry: Registry) -> list[str]:
-    """Adds the objects that a snapshot lacks and that can be made again; returns what it lacks."""
-    found = completeness(inputs.manifests, registry)
+def _complete(inputs: Inputs, registry: Registry, header: Document | None) -> list[str]:
+    """Adds the objects that a snapshot lacks and that can be made again; returns what it lacks. `header` is what
+    `wharf snapshot` wrote about it, if it did."""
+    found = completeness(inputs.manifests, registry, taken=header is not None)
     inputs.manifests += found.added
     inputs.unseen_kinds = found.unseen_kinds
+    if header is not None:
+        inputs.taken_at = _time(header.get("time"))
+        return [*lacking_kinds(header), *found.lacking]
     return found.lacking
+
+
+def _time(text: object) -> float:
+    try:
+        return parse_time(str(text))
+    except ValueError:
+        return 0.0
 
 
 class _FieldCheck:

@@ -8,32 +8,30 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from wharfinger.api.conditions import find_condition
-from wharfinger.api.errors import ApiError, NotFound
+from wharfinger.api.errors import NotFound
 from wharfinger.api.fields import show
 from wharfinger.api.kinds.builtin import (
     DAEMON_SETS,
     DEPLOYMENTS,
     EVENTS,
-    LEASES,
     PODS,
     REPLICA_SETS,
     STATEFUL_SETS,
 )
-from wharfinger.api.manifests import Manifest, Source
 from wharfinger.api.object_meta import controller_of
-from wharfinger.api.registry import Document, Registry, Resource
-from wharfinger.client.interface import Client
+from wharfinger.api.registry import Document
 from wharfinger.contributions import ComparedKey
+from wharfinger.controllers.scale_in import DELETION_COST
 from wharfinger.scenario import runner
 from wharfinger.scenario.document import ObjectTarget
 from wharfinger.simulate import report
 from wharfinger.simulate.cluster import SimulatedCluster
 from wharfinger.simulate.draining import drain
 from wharfinger.simulate.inputs import BadInput, Inputs
+from wharfinger.simulate.recreating import refusals
 from wharfinger.simulate.simulation import SimulationOptions, apply_manifests, prepare
 from wharfinger.system import systems
 
-_PAGE = 500
 _WORKLOADS = (DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS, REPLICA_SETS)
 
 
@@ -59,7 +57,33 @@ class PlannedChange:
         }
 
     def text(self) -> str:
-        return f"{_facts(self.before)} -> {_facts(self.after)}"
+        """What differs; everything if the object is new or gone."""
+        before, after = self.before, self.after
+        if before is not None and after is not None:
+            same = {key for key in before.keys() & after.keys() if before[key] == after[key]}
+            before = {key: value for key, value in before.items() if key not in same}
+            after = {key: value for key, value in after.items() if key not in same}
+        return f"{_facts(before)} -> {_facts(after)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Recreation:
+    """A workload whose new pods the API would refuse with the change and not without it, or the other way round."""
+
+    kind: str
+    namespace: str
+    name: str
+    before: str  # why a new pod is refused; empty if it is not
+    after: str
+
+    def document(self) -> Document:
+        return {
+            "kind": self.kind,
+            "namespace": self.namespace,
+            "name": self.name,
+            "before": self.before or None,
+            "after": self.after or None,
+        }
 
 
 @dataclass(slots=True)
@@ -68,10 +92,11 @@ class ChangePlan:
     refused: list[runner.Rejection] = field(default_factory=list)
     failed: list[Document] = field(default_factory=list)  # expectations of the change's scenarios
     left_out: list[runner.Rejection] = field(default_factory=list)  # objects of the cluster that could not be loaded
+    recreations: list[Recreation] = field(default_factory=list)
 
     @property
     def empty(self) -> bool:
-        return not self.changes and not self.refused
+        return not self.changes and not self.refused and not self.recreations
 
     def numbers(self) -> dict[str, int]:
         """The number of changes of each type."""
@@ -83,6 +108,7 @@ class ChangePlan:
             "apiVersion": "wharfinger.dev/v1alpha1",
             "changes": [change.document() for change in self.changes],
             "refused": [_refusal(each) for each in self.refused],
+            "whenCreatedAnew": [each.document() for each in self.recreations],
             "failed": self.failed,
             "leftOut": [_refusal(each) for each in self.left_out],
         }
@@ -120,7 +146,7 @@ async def _plan(
     rest = await prepare(world, cluster, options, given, change.manifests)
     await apply_manifests(world, rest, SimulationOptions(seed=options.seed), given)
     await world.settle()
-    before = _state(world)
+    before, refused_before = _state(world), await refusals(world)
     results = runner.Results()
     await apply_manifests(world, change.manifests, options, results)
     await world.settle()
@@ -136,39 +162,18 @@ async def _plan(
         await runner.run(scenario, world, results)
     await world.settle()
     preempted = {_involved(event) for event in world.objects(EVENTS) if event.get("reason") == "Preempted"}
+    refused_after = await refusals(world)
     return ChangePlan(
         list(_compare(before, _state(world), preempted)),
         [each for each in results.rejections if not each.expected],
         [each for each in report.expectations(results) if not each["ok"]],
         given.rejections,
+        [
+            Recreation(*key, refused_before[key], why)
+            for key, why in refused_after.items()
+            if key in refused_before and bool(why) != bool(refused_before[key])
+        ],
     )
-
-
-async def snapshot(client: Client, registry: Registry) -> list[Manifest]:
-    """All objects of a live cluster that matter for scheduling."""
-    source = Source("the cluster", 1, 1)
-    found: list[Manifest] = []
-    for kind in registry:
-        if kind.storage in (EVENTS, LEASES) or "list" not in kind.verbs:
-            continue
-        found += [Manifest(document, source) for document in await _all(client, kind.storage)]
-    return found
-
-
-async def _all(client: Client, resource: Resource) -> list[Document]:
-    items: list[Document] = []
-    token = ""
-    while True:
-        try:
-            page = await client.list(resource, limit=_PAGE, continue_token=token)
-        except ApiError as error:
-            if error.code in (403, 404, 405):
-                return items  # not served, or we may not read it
-            raise
-        items += [{"apiVersion": resource.api_version, "kind": resource.kind, **item} for item in page.items]
-        token = page.continue_token
-        if not token:
-            return items
 
 
 def _state(world: SimulatedCluster) -> dict[ComparedKey, Mapping[str, Any]]:
@@ -183,6 +188,8 @@ def _state(world: SimulatedCluster) -> dict[ComparedKey, Mapping[str, Any]]:
     for pod in world.objects(PODS):
         metadata, status = pod["metadata"], pod.get("status") or {}
         facts = {"node": (pod.get("spec") or {}).get("nodeName"), "phase": status.get("phase", "Pending")}
+        if cost := (metadata.get("annotations") or {}).get(DELETION_COST):
+            facts["deletionCost"] = cost
         if facts["node"] is None:
             conditions = status.get("conditions") or ()
             facts["message"] = (find_condition(conditions, "PodScheduled") or {}).get("message")
@@ -242,6 +249,7 @@ def _refusal(each: runner.Rejection) -> Document:
 def _facts(facts: Mapping[str, Any] | None) -> str:
     if facts is None:
         return "-"
-    return ", ".join(
+    shown = ", ".join(
         f"{key} {value if isinstance(value, str) else show(value)}" for key, value in facts.items() if value is not None
     )
+    return shown or "-"

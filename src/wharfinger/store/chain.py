@@ -58,13 +58,14 @@ class Chain:
         for remote in self.remote_mutating:
             _take(
                 await remote.review(request, lambda: self._decide("mutating", self.mutating, request, warnings)),
+                request,
                 warnings,
             )
 
     async def validate(self, request: Request, warnings: list[str]) -> None:
         self._decide("validating", self.validating, request, warnings)
         for remote in self.remote_validating:
-            _take(await remote.review(request), warnings)
+            _take(await remote.review(request), request, warnings)
 
     def finish(self, request: Request, warnings: list[str]) -> None:
         self._decide("final", self.final, request, warnings)
@@ -79,7 +80,7 @@ class Chain:
         for reviewer in known[1]:
             review = reviewer.review(request)
             if review is not PASS:
-                _take(review, warnings)
+                _take(review, request, warnings)
 
 
 def _concerned(reviewer: Reviewer, group: str, plural: str, subresource: str) -> bool:
@@ -87,7 +88,10 @@ def _concerned(reviewer: Reviewer, group: str, plural: str, subresource: str) ->
     return concerns is None or bool(concerns(group, plural, subresource))
 
 
-def _take(review: Review, warnings: list[str]) -> None:
+def _take(review: Review, request: Request, warnings: list[str]) -> None:
     warnings.extend(review.warnings)
+    if review.audit and request.audit is not None:
+        for key, value in review.audit.items():
+            request.audit.setdefault(key, value)  # as upstream, the first one counts
     if review.denied is not None:
         raise review.denied

@@ -23,7 +23,7 @@ from wharfinger.admission.scheduler_records import (
     scheduler_records,
     schedulers,
 )
-from wharfinger.admission.service_accounts import TOKEN_VOLUME, SecretReferenceReviewer, ServiceAccountReviewer
+from wharfinger.admission.service_accounts import SecretReferenceReviewer, ServiceAccountReviewer
 from wharfinger.admission.service_addresses import ServiceAddressReviewer
 from wharfinger.admission.storage_protection import StorageProtectionReviewer
 from wharfinger.admission.stored_rbac import StoredRbac
@@ -31,6 +31,7 @@ from wharfinger.admission.toleration_seconds import TolerationSecondsReviewer
 from wharfinger.api.configuration import Configuration
 from wharfinger.api.kinds.builtin import LIMIT_RANGES, PODS, PRIORITY_CLASSES, RUNTIME_CLASSES, SERVICE_ACCOUNTS
 from wharfinger.api.registry import Document
+from wharfinger.api.token_volumes import TOKEN_VOLUME
 from wharfinger.api.views import decode
 from wharfinger.api.views.core import LimitRange
 from wharfinger.api.views.workloads import PriorityClass
@@ -58,6 +59,7 @@ def extend_chain(
     index = StoredRbac(store).index if rbac is None else lambda: rbac
     context = AdmissionContext(store, store.now, settings, index)
     of_systems = [found for system in systems() if (found := system.reviewers(context)) is not None]
+    extensions = QuotaExtensions(each.quota for each in of_systems if each.quota is not None)
     ranges = Views(store, LIMIT_RANGES, LimitRange).get
 
     def priority_class(name: str) -> PriorityClass | None:
@@ -91,7 +93,7 @@ def extend_chain(
 
     chain.mutating += [
         *(reviewer for each in of_systems for reviewer in each.before_stock),
-        LimitDefaultsReviewer(ranges),
+        LimitDefaultsReviewer(ranges, extensions.names),
         ServiceAccountReviewer(account, store.generate_name(TOKEN_VOLUME)) if complete else ServiceAccountReviewer(),
         PriorityReviewer(priority_class, priority_classes),
         TolerationSecondsReviewer(),
@@ -101,7 +103,7 @@ def extend_chain(
         *(reviewer for each in of_systems for reviewer in each.mutating),
     ]
     chain.validating += [
-        LimitRangeReviewer(ranges),
+        LimitRangeReviewer(ranges, extensions.names),
         *([SecretReferenceReviewer(account)] if complete else []),
         PriorityClassReviewer(priority_classes),
         SchedulerRecordReviewer(RecordRules(schedulers(settings), records), context.authorize, recorded_pod),
@@ -109,7 +111,6 @@ def extend_chain(
         CertificateSignerReviewer(lambda asked: index().allowed(asked)),
         *(reviewer for each in of_systems for reviewer in each.validating),
     ]
-    extensions = QuotaExtensions(each.quota for each in of_systems if each.quota is not None)
     chain.final += [
         ServiceAddressReviewer(store, any_address=not complete),
         *(reviewer for each in of_systems for reviewer in each.final),

@@ -10,6 +10,7 @@ from dataclasses import replace
 from wharfinger.api.errors import conflict, forbidden, invalid_object
 from wharfinger.api.fields import invalid, not_supported
 from wharfinger.api.finalizers import with_propagation
+from wharfinger.api.numbers import parse_uint64
 from wharfinger.api.registry import Document
 from wharfinger.api.requests import DeleteOptions
 from wharfinger.api.times import format_time, parse_time
@@ -148,7 +149,7 @@ def _check_options(options: DeleteOptions) -> None:
     if options.propagation not in ("", "Orphan", "Background", "Foreground"):
         fault = not_supported("propagationPolicy", options.propagation, ("Background", "Foreground", "Orphan"))
         raise invalid_object("meta.k8s.io", "DeleteOptions", "", [fault])
-    if options.resource_version and not options.resource_version.isdecimal():
+    if options.resource_version and parse_uint64(options.resource_version) is None:
         fault = invalid("preconditions.resourceVersion", options.resource_version, "must be a resource version")
         raise invalid_object("meta.k8s.io", "DeleteOptions", "", [fault])
 

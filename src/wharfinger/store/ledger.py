@@ -15,12 +15,13 @@ from typing import Protocol
 
 import msgspec
 
-from wharfinger.api.errors import ServiceUnavailable
+from wharfinger.api.errors import ServiceUnavailable, TooLarge
 from wharfinger.api.registry import Document, Kind
 from wharfinger.store.collection import Collection, Limits, ObjectChange
 from wharfinger.store.objects import StoredObject, arrange, encode, key_of
 from wharfinger.store.selection import selectable_fields
 
+MAX_OBJECT = 3 * 512 * 1024  # bytes of an object as stored: the size of a request that etcd accepts
 _STUCK_COMMIT = 10.0  # seconds after which a commit is reported as stuck
 
 
@@ -115,6 +116,10 @@ class WriteLedger:
         """Accepts a new state of an object; returns the document with its version, and the stored object."""
         version = self._next()
         document = arrange(document, version)
+        data = encode(document)
+        if len(data) > MAX_OBJECT:
+            self._accepted -= 1  # nothing was accepted
+            raise TooLarge("etcdserver: request is too large")
         metadata = document["metadata"]
         collection = self.collection(kind.group, kind.plural)
         stored = StoredObject(
@@ -122,7 +127,7 @@ class WriteLedger:
             metadata["name"],
             metadata["uid"],
             version,
-            encode(document),
+            data,
             before.created if before is not None else version,
             metadata.get("labels") or {},
             # Computed from the document only if field selectors are in use; otherwise from the bytes when needed.

@@ -9,6 +9,7 @@ import msgspec
 
 from wharfinger.api.errors import BadRequest, Expired, invalid_object
 from wharfinger.api.fields import FieldError, forbidden, not_supported
+from wharfinger.api.numbers import parse_uint64
 from wharfinger.store.collection import Collection
 from wharfinger.store.objects import Listing, StoredObject, encode
 from wharfinger.store.selection import ObjectSelector
@@ -94,9 +95,10 @@ def _page(
 
 
 def parse_version(text: str) -> int:
-    if not text.isdecimal():
+    version = parse_uint64(text)
+    if version is None:
         raise BadRequest(f'invalid resource version "{text}": must be a number')
-    return int(text)
+    return version
 
 
 def _check_options(continue_token: str, version: str, match: str) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 import jsonpatch
 import jsonpointer
+import msgspec
 
 from wharfinger.api.errors import ApiError, BadRequest, TooLarge, UnsupportedMediaType
 from wharfinger.api.registry import Document, Kind
@@ -16,6 +18,7 @@ from wharfinger.store import strategic
 from wharfinger.store.versions import copy
 
 _MOST_OPERATIONS = 10_000
+MAX_COPIED = 3 * 1024 * 1024  # bytes of JSON that the copy operations of one patch may add, as upstream
 
 
 def apply_patch(
@@ -76,8 +79,28 @@ class _Replace(jsonpatch.ReplaceOperation):
         return super().apply(obj)
 
 
+class _Copy(jsonpatch.CopyOperation):
+    """Copies by way of JSON: that is faster than a deep copy, and gives the size, of which `budget` is left."""
+
+    def __init__(self, budget: list[int], operation: Any, **options: Any) -> None:
+        super().__init__(operation, **options)
+        self._budget = budget
+
+    def apply(self, obj: Any) -> Any:
+        data = msgspec.json.encode(self.pointer_cls(self.operation["from"]).resolve(obj))
+        self._budget[0] -= len(data)
+        if self._budget[0] < 0:
+            raise jsonpatch.JsonPatchException("the copied values are too large")
+        added = {"op": "add", "path": self.location, "value": msgspec.json.decode(data)}
+        return jsonpatch.AddOperation(added, pointer_cls=self.pointer_cls).apply(obj)
+
+
 class _Operations(jsonpatch.JsonPatch):
-    operations = MappingProxyType({**jsonpatch.JsonPatch.operations, "replace": _Replace})
+    def __init__(self, patch: Any) -> None:
+        copying: Any = partial(_Copy, [MAX_COPIED])
+        known = {**jsonpatch.JsonPatch.operations, "replace": _Replace, "copy": copying}
+        self.operations = MappingProxyType(known)  # type: ignore[misc]  # per patch, since the budget is
+        super().__init__(patch)
 
 
 def merged(target: Any, patch: Any) -> Any:

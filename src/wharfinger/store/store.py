@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,9 @@ from wharfinger.store.versions import copy, encoded, kind_of, outgoing, present,
 from wharfinger.store.watch import Watch
 from wharfinger.store.writes import Call, Writer
 
+Compute = Callable[[str], Iterable[Document]]
+"""The objects of a computed kind in a namespace, or in all of them."""
+
 
 class Store(WriteVerbs[Written]):
     """One per API server or simulation; it must be used from a single event loop."""
@@ -60,6 +63,7 @@ class Store(WriteVerbs[Written]):
         self._writer = Writer(
             registry, self.chain, self._ledger, Identities(now, source or random.Random(), keep_given=keep_identity)
         )
+        self.computed: dict[tuple[str, str], Compute] = {}  # by group and plural, for kinds that are computed
         self._deleter = Deleter(self._writer)
         self._pods = Pods(self._writer, self._deleter)
 
@@ -82,6 +86,8 @@ class Store(WriteVerbs[Written]):
 
     async def get(self, resource: Resource, name: str, namespace: str = "") -> StoredObject:
         kind = kind_of(self.registry, resource)
+        if kind.computed:
+            return self._compute_one(kind, name, namespace)
         collection = self._ledger.collection(kind.group, kind.plural)
         stored = collection.visible.objects.get(key_of(namespace if kind.namespaced else "", name))
         if stored is None:
@@ -111,6 +117,10 @@ class Store(WriteVerbs[Written]):
     ) -> Listing:
         """Lists objects in key order. `version` and `version_match` are `resourceVersion` and `resourceVersionMatch`."""
         kind = kind_of(self.registry, resource)
+        if kind.computed:
+            selection = ObjectSelector(kind, labels, fields)
+            found = [item for item in self._compute(kind, namespace) if selection.empty or selection.matches(item)]
+            return Listing(found, self._ledger.version)
         collection, selection = self._selected(kind, labels, fields)
         listing = list_objects(
             collection,
@@ -125,6 +135,21 @@ class Store(WriteVerbs[Written]):
         if not served_as_is(kind, resource):
             listing = replace(listing, items=[present(kind, resource, stored) for stored in listing.items])
         return listing
+
+    def _compute(self, kind: Kind, namespace: str) -> Iterator[StoredObject]:
+        compute = self.computed.get((kind.group, kind.plural))
+        for document in compute(namespace if kind.namespaced else "") if compute is not None else ():
+            metadata = document["metadata"]
+            labels = metadata.get("labels") or {}
+            yield StoredObject(
+                metadata.get("namespace") or "", metadata["name"], "", self.version, encode(document), 0, labels
+            )
+
+    def _compute_one(self, kind: Kind, name: str, namespace: str) -> StoredObject:
+        found = next((item for item in self._compute(kind, namespace) if item.name == name), None)
+        if found is None:
+            raise not_found(kind.group, kind.plural, name)
+        return found
 
     def watch(
         self,
@@ -202,12 +227,15 @@ class Store(WriteVerbs[Written]):
         *,
         user: User = SYSTEM,
         finish: Callable[[Document], None] | None = None,
+        audit: dict[str, str] | None = None,
     ) -> Written:
         """Carries out one write: create, update, patch or delete.
 
-        `finish` receives the result of a patch, in the requested version, and may change or refuse it.
+        `finish` receives the result of a patch, in the requested version, and may change or refuse it. Reviewers put their
+        audit annotations into `audit`, also if they refuse the write.
         """
         call = self._call(request, user)
+        call.audit = audit
         if request.verb == "create":
             return await self._create(call, request.body)
         if request.verb == "update":
@@ -307,6 +335,7 @@ class Store(WriteVerbs[Written]):
         options: DeleteOptions = NO_DELETE_OPTIONS,
         user: User = SYSTEM,
         dry_run: bool = False,
+        audit: dict[str, str] | None = None,
     ) -> Sequence[StoredObject]:
         """Deletes the selected objects one by one and returns them."""
         listing = await self.list(resource, namespace, labels=labels, fields=fields)
@@ -315,7 +344,7 @@ class Store(WriteVerbs[Written]):
                 "delete", resource, stored.namespace, stored.name, delete_options=options, dry_run=dry_run
             )
             try:
-                await self.send(request, user=user)
+                await self.send(request, user=user, audit=audit)
             except NotFound:
                 continue  # already deleted by somebody else
         return listing.items

@@ -23,6 +23,7 @@ from wharfinger.api.errors import (
 )
 from wharfinger.api.fields import invalid, wrong_type
 from wharfinger.api.kinds.builtin import NAMESPACES
+from wharfinger.api.numbers import parse_uint64
 from wharfinger.api.registry import Document, Kind, Registry, Resource
 from wharfinger.api.validation import metadata as rules_of_metadata
 from wharfinger.store import metadata, namespaces, rules
@@ -53,6 +54,7 @@ class Call:
     warnings: list[str] = field(default_factory=list)
     applied: Applied | None = None  # for server-side apply
     owners: Any = None  # metadata.managedFields of an update
+    audit: dict[str, str] | None = None  # where reviewers put their audit annotations
 
     def request(self, operation: str, new: Document | None, old: Document | None) -> Request:
         return Request(
@@ -66,6 +68,7 @@ class Call:
             self.subresource,
             self.dry_run,
             dict(self.options),
+            self.audit,
         )
 
     def answer(self, document: Document, stored: StoredObject | None, *, created: bool = False) -> Written:
@@ -348,10 +351,10 @@ class Writer:
             if update and call.kind.needs_version:
                 fault = invalid("metadata.resourceVersion", 0, "must be specified for an update")
                 raise invalid_object(call.resource.group, call.kind.plural, call.name, [fault])
-        elif not given.isdecimal():
+        elif (version := parse_uint64(given)) is None:
             fault = invalid("metadata.resourceVersion", given, f'strconv.ParseUint: parsing "{given}": invalid syntax')
             raise invalid_object(call.resource.group, call.kind.plural, call.name, [fault])
-        elif int(given) != stored.version:
+        elif version != stored.version:
             raise conflict(call.resource.group, call.kind.plural, call.name)
         meta["resourceVersion"] = str(stored.version)
 

@@ -131,6 +131,22 @@ def test_a_single_report_makes_a_returning_cluster_available() -> None:
             assert available(hub, "east") == "Unknown"
 
 
+@pytest.mark.parametrize("seconds", [0, -5])
+def test_a_lease_duration_that_is_not_positive_means_the_default(seconds: int) -> None:
+    with Hub(implicit=False) as hub:
+        member = Member(hub, "east")
+        hub.apply(cluster("east"))
+        accept(hub, "east", leaseDurationSeconds=seconds)
+        member.start(hub)
+        hub.advance(50)
+        assert available(hub, "east") == "True"
+        member.stop(hub)
+        hub.advance(250)
+        assert available(hub, "east") == "True"
+        hub.advance(100)
+        assert available(hub, "east") == "Unknown"
+
+
 @pytest.mark.parametrize("seconds", [1, 5, 20, 600])
 def test_the_agent_renews_its_lease_as_often_as_the_cluster_asks(seconds: int) -> None:
     with Hub(implicit=False) as hub:

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from wharfinger.cel.cost import PER_EXPRESSION
-from wharfinger.systems.placement.rules.cel import bind_cluster, cluster_expression
+from wharfinger.systems.placement.rules.cel import bind_cluster, cluster_expression, cost_per_cluster
+from wharfinger.systems.placement.rules.fleet import Fleet
+from wharfinger.systems.placement.rules.selectors import Selector
 
 CLUSTER: dict[str, Any] = {
     "metadata": {"name": "c1", "labels": {"version": "1.14.3"}},
@@ -88,3 +90,25 @@ def test_cost_grows_with_the_document() -> None:
 def test_expressions_that_read_scores_are_recognized() -> None:
     assert cluster_expression('[managedCluster].exists(c, {"k": c.scores("demo")}.k.size() == 2)').uses_scores
     assert not cluster_expression('managedCluster.metadata.name == "scores"').uses_scores
+
+
+def test_clusters_share_the_budget_of_a_selector() -> None:
+    assert cost_per_cluster(1) == 100 * cost_per_cluster(100)
+    assert cost_per_cluster(10**6) == cost_per_cluster(10**7) > 0
+    selector = Selector(expressions=(nested(3), nested(3)))
+    cost = cluster_expression(nested(3)).cost(BOUND)
+    assert selector.evaluates(BOUND, 2 * cost)
+    assert not selector.evaluates(BOUND, 2 * cost - 1)
+
+
+def test_an_expression_that_is_expensive_on_many_clusters_matches_none_of_them() -> None:
+    """It would hold up the decisions for all other placements."""
+    fleets = {count: Fleet() for count in (1, 500)}
+    for count, fleet in fleets.items():
+        for number in range(count):
+            name = f"cluster{number}"
+            fleet.put_cluster({**CLUSTER, "metadata": {**CLUSTER["metadata"], "name": name}})
+    expensive = Selector(expressions=(nested(3),) * 10)
+    assert fleets[1].matching(expensive, 0.0).sum() == 1
+    assert fleets[500].matching(expensive, 0.0).sum() == 0
+    assert fleets[500].matching(Selector(expressions=(nested(2),)), 0.0).sum() == 500

@@ -13,6 +13,7 @@ from wharfinger.api.views import view
 from wharfinger.systems.reservation.commands import reserving
 from wharfinger.systems.reservation.commands.migrate import command as migrate_command
 from wharfinger.systems.reservation.commands.reserve import command as reserve_command
+from wharfinger.systems.reservation.kinds.names import RESERVATIONS
 from wharfinger.systems.reservation.kinds.views import PodMigrationJob
 from wharfinger.systems.reservation.rules.migration import JOB_LABEL, reservation_for
 
@@ -54,7 +55,7 @@ def test_reserving_for_a_deployment_waits_and_shows_progress(stage: Stage) -> No
         return await reserving.follow_set(stage.client, name, said.append, 60)
 
     assert run(stage, work) is True
-    assert said[0] == "reservationset default-web created: 3 for deployment default/web"
+    assert said[0] == "reservationset deployment.default.web created: 3 for deployment default/web"
     assert said[-1] == "3/3 available"
 
     async def more() -> bool:
@@ -66,7 +67,7 @@ def test_reserving_for_a_deployment_waits_and_shows_progress(stage: Stage) -> No
     assert run(stage, more) is False
     assert said[-3] == "3/5 available, 2 pending"
     assert said[-2].startswith("  2: 0/1 nodes are available: 1 Insufficient cpu")
-    assert "kubectl delete reservationset default-web" in said[-1]
+    assert "kubectl delete reservationset deployment.default.web" in said[-1]
 
 
 def test_reserving_for_what_is_not_there_is_refused(stage: Stage) -> None:
@@ -191,3 +192,53 @@ def test_a_job_of_any_name_gets_its_reservation() -> None:
     job = view({"metadata": {"name": "j" * 62 + "-" + "x" * 100, "uid": "u"}, "spec": {}}, PodMigrationJob)
     found = reservation_for(job, {"metadata": {"name": "p", "namespace": "d"}, "spec": {"nodeName": "n1"}})
     assert found["metadata"]["labels"][JOB_LABEL] == "j" * 62
+
+
+def test_reserving_again_reserves_again_after_use_and_after_expiry(stage: Stage) -> None:
+    deployment = workload("Deployment", "web", 0, "1")
+    del deployment["spec"]["serviceName"]
+    stage.apply(node("n1", "8"), deployment)
+    said: list[str] = []
+
+    async def reserve() -> bool:
+        name = await reserving.reserve(
+            stage.client,
+            DEPLOYMENTS,
+            "web",
+            "default",
+            said.append,
+            replicas=2,
+            name="",
+            now=stage.world.clock.now,
+            ttl="1h",
+        )
+        return await reserving.follow_set(stage.client, name, said.append, 60)
+
+    def available() -> int:
+        return sum(each["status"]["phase"] == "Available" for each in stage.world.objects(RESERVATIONS))
+
+    assert run(stage, reserve) is True and available() == 2
+    stage.apply({**deployment, "spec": {**deployment["spec"], "replicas": 2}})
+    run(stage, stage.world.settle)
+    assert available() == 0, "both are used"
+    assert run(stage, reserve) is True and available() == 2
+    assert said[-1] == "2/2 available, 2 used"
+    run(stage, lambda: stage.world.advance(stage.world.loop.time() + 3 * 3600))
+    assert available() == 0, "they have expired"
+    assert run(stage, reserve) is True and available() == 2
+    run(stage, lambda: stage.world.advance(stage.world.loop.time() + 3000))
+    assert available() == 2, "the hour counts from the last call"
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ((DEPLOYMENTS, "default", "web"), (STATEFUL_SETS, "default", "web")),
+        ((DEPLOYMENTS, "a", "b-c"), (DEPLOYMENTS, "a-b", "c")),
+        ((DEPLOYMENTS, "a", "b.c"), (DEPLOYMENTS, "a-b", "c")),
+        ((DEPLOYMENTS, "n" * 63, "x" * 100), (DEPLOYMENTS, "n" * 63, "x" * 99)),
+    ],
+)
+def test_sets_of_different_workloads_have_different_names(one: Any, other: Any) -> None:
+    names = {reserving.set_name(*one), reserving.set_name(*other)}
+    assert len(names) == 2 and all(len(name) <= 63 for name in names)

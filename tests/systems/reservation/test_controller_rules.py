@@ -3,6 +3,8 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.systems.reservation.reservations import pod, reservation
 
 from wharfinger.api.views import view
@@ -10,6 +12,7 @@ from wharfinger.systems.reservation.controllers.sets import expiry, plan, reserv
 from wharfinger.systems.reservation.controllers.status import deletable_at, use_of, used
 from wharfinger.systems.reservation.kinds.views import PodMigrationJob, Reservation
 from wharfinger.systems.reservation.rules import migration as migration_rules
+from wharfinger.systems.reservation.rules.number_ranges import numbers_in, ranges_text
 
 DAY = 86400.0
 START = 1767225600.0
@@ -145,3 +148,9 @@ def test_a_given_target_and_options_are_kept() -> None:
 @pytest.mark.parametrize(("ttl", "end"), [("5m", START + 300), ("0s", None)])
 def test_the_time_of_a_migration(ttl: str, end: float | None) -> None:
     assert migration_rules.deadline(job(ttl=ttl)) == end
+
+
+@given(st.sets(st.integers(0, 40)))
+def test_ranges_of_numbers_are_read_as_written(numbers: set[int]) -> None:
+    assert numbers_in(ranges_text(numbers)) == numbers
+    assert numbers_in("x,3-,-4,5-9999999999,7") == {3, 7}

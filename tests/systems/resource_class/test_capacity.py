@@ -62,7 +62,9 @@ def test_pods_get_as_many_nodes_as_their_devices_need(capacity: Capacity) -> Non
     assert {each["name"]: each["new"] for each in found["groups"]} == {"k80": 0, "p100": 3}
     first, second, _ = found["groups"][1]["newNodes"]
     assert first == {"name": "p100-new-1", "pods": ["default/p0"], "reason": "no nodes available to schedule pods"}
-    assert second["reason"] == "0/1 nodes are available: 1 Insufficient gold."
+    assert second["reason"] == (
+        "0/1 nodes are available: 1 Insufficient gold (devices in the cluster: 4 matching, 4 healthy, 1 free)."
+    )
 
 
 def test_pods_share_new_nodes(capacity: Capacity) -> None:
@@ -101,6 +103,39 @@ def test_no_second_node_while_the_first_is_silent(
     assert capacity.new([GOLD, silent(created), pod("a", {"gold": 4})], P100, options=options) == {"p100": expected}
 
 
+@pytest.mark.parametrize(
+    ("published", "new"),
+    [
+        ([resource("a", 2, type="p100")], 0),  # two more are to come
+        ([resource("a", 4, type="k80")], 0),  # of the right name, but other devices
+        ([resource("a", 1, type="p100", numa="0"), resource("b", 3, type="p100", numa="1")], 0),  # all are there
+        ([resource("a", 4, healthy=2, type="p100")], 1),  # all are there, and two are broken
+    ],
+)
+def test_devices_are_counted_and_not_names(capacity: Capacity, published: list[Document], new: int) -> None:
+    node = silent("2026-01-01T00:00:00Z")
+    node["status"]["computeResources"] = published
+    node["spec"] = {}
+    assert capacity.new([GOLD, node, pod("a", {"gold": 4})], P100) == {"p100": new}
+
+
+@pytest.mark.needs_system("reservation")
+def test_reservations_that_wait_need_nodes_too(capacity: Capacity) -> None:
+    template = {"spec": pod("t", {"gold": 3})["spec"]}
+    owners = [{"labelSelector": {"matchLabels": {"app": "web"}}}]
+    waiting = {
+        "apiVersion": "scheduling.koordinator.sh/v1alpha1",
+        "kind": "Reservation",
+        "metadata": {"name": "r"},
+        "spec": {"template": template, "owners": owners},
+    }
+    found = capacity.needs([GOLD, waiting, pod("a", {"gold": 3})], P100)
+    assert found["groups"][0]["new"] == 2
+    assert [each["pods"] for each in found["groups"][0]["newNodes"]] == [["Reservation r"], ["default/a"]]
+    ended = {**waiting, "status": {"phase": "Failed"}}
+    assert capacity.new([GOLD, ended, pod("a", {"gold": 3})], P100) == {"p100": 1}
+
+
 def test_a_silent_node_promises_no_more_than_its_template(capacity: Capacity) -> None:
     pods = [pod("a", {"gold": 4}), pod("b", {"gold": 1})]
     assert capacity.new([GOLD, silent("2026-01-01T00:00:00Z"), *pods], P100) == {"p100": 1}
@@ -116,7 +151,9 @@ def test_what_no_group_can_serve_is_said_with_reasons(capacity: Capacity) -> Non
     full = group("p100", devices(4, type="p100"), maxSize=0)
     shown = capacity([GOLD, pod("a", {"gold": 1}), pod("b", {"silver": 1})], K80, full)
     assert shown.exit_code == 1
-    assert "default/a fits on no group: k80: Insufficient gold; p100: at its limit of 0 nodes" in shown.stdout
+    numbers = "devices in the cluster: 0 matching, 0 healthy, 0 free"
+    said = f"default/a fits on no group: k80: Insufficient gold ({numbers}); p100: at its limit of 0 nodes"
+    assert said in shown.stdout
     assert 'default/b fits on no group: k80: unknown class "silver"' in shown.stdout
 
 

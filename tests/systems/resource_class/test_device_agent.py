@@ -435,3 +435,101 @@ def registration(version: str, endpoint: str, resource: str) -> bytes:
 def api_bytes(message: Any) -> bytes:
     data: bytes = SAMPLE.encode(message)
     return data
+
+
+def test_devices_are_published_again_for_a_node_that_comes_back() -> None:
+    async def test(bench: Bench) -> None:
+        await bench.start(*FOUR)
+        await bench.until(lambda: bench.published() == {"t=k80": (2, 2), "t=p100": (2, 2)})
+        old = bench.node()
+        await bench.client.delete(NODES, "n1")
+        fresh = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}, "status": {"capacity": {"cpu": "4"}}}
+        await bench.client.create(NODES, fresh)
+        await bench.until(lambda: bench.published() == {"t=k80": (2, 2), "t=p100": (2, 2)})
+        assert bench.node()["metadata"]["uid"] != old["metadata"]["uid"]
+
+    on_a_bench(test)
+
+
+def test_the_object_of_a_node_that_comes_back_belongs_to_it() -> None:
+    async def test(bench: Bench) -> None:
+        bench.publish = "object"
+        await bench.start(*FOUR)
+
+        def owner() -> Any:
+            found = bench.store.peek(NODE_COMPUTE_RESOURCES, "n1")
+            return found and found.document()["metadata"]["ownerReferences"][0]["uid"]
+
+        await bench.until(lambda: owner() == bench.node()["metadata"]["uid"])
+        await bench.client.delete(NODES, "n1")
+        await bench.client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}})
+        await bench.until(lambda: owner() == bench.node()["metadata"]["uid"])
+        await bench.client.delete(NODE_COMPUTE_RESOURCES, "n1")  # as garbage collection does
+        await bench.until(lambda: owner() == bench.node()["metadata"]["uid"])
+
+    on_a_bench(test)
+
+
+@pytest.mark.parametrize("publish", ["auto", "object"])
+def test_an_empty_list_reaches_the_object(publish: str) -> None:
+    async def test(bench: Bench) -> None:
+        bench.publish = publish
+        await bench.start(*FOUR, plugin=False)
+        inventory = {
+            "apiVersion": NODE_COMPUTE_RESOURCES.api_version,
+            "kind": NODE_COMPUTE_RESOURCES.kind,
+            "metadata": {"name": "n1"},
+            "spec": {"computeResources": []},
+        }
+        await bench.client.create(NODE_COMPUTE_RESOURCES, inventory)
+        await bench.start_plugin()
+
+        def shown() -> Any:
+            found = bench.store.peek(NODE_COMPUTE_RESOURCES, "n1")
+            assert found is not None
+            return found.document()["spec"].get("computeResources")
+
+        await bench.until(lambda: bench.published() if publish == "auto" else shown())
+        stale = [{"resourceName": GPU, "properties": {"t": "old"}, "devices": ["z"]}]
+        if publish == "auto":
+            await bench.client.patch(NODE_COMPUTE_RESOURCES, "n1", {"spec": {"computeResources": stale}})
+        bench.list()
+        await bench.until(lambda: not shown() and not bench.published())
+
+    on_a_bench(test)
+
+
+def test_every_device_that_drifts_is_told() -> None:
+    async def test(bench: Bench) -> None:
+        await bench.start(*FOUR)
+        await bench.until(lambda: bench.published())
+        await bench.bind("user", {"c": {"x": {K80: 1}}})
+        await bench.until(lambda: bench.ids("user"))
+
+        def message() -> str:
+            conditions = bench.node()["status"].get("conditions", [])
+            return next((str(each["message"]) for each in conditions if each["type"] == DRIFT), "")
+
+        bench.list(device("a", t="new"), *FOUR[1:])
+        await bench.until(lambda: message().endswith(f"{GPU}: a"))
+        bench.list(device("a", t="new"), device("b", t="new"), *FOUR[2:])
+        await bench.until(lambda: message().endswith(f"{GPU}: a, b"))
+        bench.list(FOUR[0], device("b", t="new"), *FOUR[2:])
+        await bench.until(lambda: message().endswith(f"{GPU}: b"))
+        await bench.stop_agent()
+        bench.start_agent()
+        bench.list(*FOUR)
+        await bench.until(lambda: message() == "published properties are current")
+
+    on_a_bench(test)
+
+
+def test_devices_are_allocated_before_the_start_of_the_container_is_prepared() -> None:
+    async def test(bench: Bench) -> None:
+        plugin = await bench.start(*FOUR, pre_start=True)
+        await bench.until(lambda: bench.published())
+        await bench.bind("p", {"c": {GPU: {P100: 1}}})
+        await bench.until(lambda: bench.ids("p"))
+        assert plugin.calls == ["Allocate", "PreStartContainer"]
+
+    on_a_bench(test)

@@ -63,6 +63,9 @@ def faults(document: Document, old: Document | None = None) -> list[str]:
         ("1e400", "Gt", "1E", True),
         ("10GB/s", "Gt", "9gb/s", False),  # g is no prefix, so the unit is another one
         ("1.2.3", "Gt", "1", False),
+        ("1.2.3", "Gt", "1.2.2", True),
+        ("1.10", "Gt", "v1.9", True),
+        ("1.10", "Gt", "1.9", False),  # not known to be a version
         ("9" * 5000, "Gt", "1", False),
     ],
 )
@@ -249,3 +252,23 @@ def test_records_are_read_from_fields_or_the_annotation() -> None:
     for text in ("", "[]", '{"c": 1}', '{"c": {"gold": [{"computeResourceName": "x", "count": 0}]}}'):
         with pytest.raises(BadRecord):
             parse_record(text)
+
+
+@pytest.mark.parametrize(
+    ("key", "property", "operator", "bound", "expected"),
+    [
+        ("driverVersion", "535.104", "Gt", "535.54", True),
+        ("driver", "535.104.05", "Gt", "535.104", True),
+        ("vendor.example/firmware", "535.54", "Lt", "535.104", True),
+        ("cuda_version", "12.0", "Gt", "12", False),
+        ("cuda_version", "12.0", "Lt", "12.0.0", False),
+        ("driverVersion", "2.0-rc1", "Lt", "2.0", True),
+        ("driverVersion", "v2.1", "Gt", "2.0", True),
+        ("driverVersion", "fast", "Gt", "2.0", False),
+        ("version", "16G", "Gt", "15G", True),  # an amount after all
+        ("memory", "535.104", "Gt", "535.54", False),
+    ],
+)
+def test_versions_compare_part_by_part(key: str, property: str, operator: str, bound: str, expected: bool) -> None:
+    assert Expression(key, operator, (bound,)).holds({key: property}) is expected
+    assert not faults(klass(resourceSelector=[selector(key, operator, bound)]))

@@ -10,7 +10,7 @@ from tests.systems.resource_class.device_objects import GPU, expression, klass, 
 
 from wharfinger.api.errors import ApiError
 from wharfinger.api.kinds.builtin import NODES, PODS, RESOURCE_QUOTAS
-from wharfinger.systems.resource_class.kinds.names import RESOURCE_CLASSES
+from wharfinger.systems.resource_class.kinds.names import NODE_COMPUTE_RESOURCES, RESOURCE_CLASSES
 from wharfinger.systems.resource_class.rules.compute_resources import RECORD
 
 Document = dict[str, Any]
@@ -74,6 +74,28 @@ def test_pods_wait_for_classes_and_devices(stage: Stage) -> None:
     }
     stage.apply(published)
     assert stage.nodes_of("a") == ["n1"]
+
+
+def published(*resources: Document) -> Document:
+    return {
+        "apiVersion": "scheduling.sigs.x-k8s.io/v1alpha1",
+        "kind": "NodeComputeResources",
+        "metadata": {"name": "n1"},
+        "spec": {"computeResources": list(resources)},
+    }
+
+
+def test_pods_wait_no_longer_when_the_inventory_goes(stage: Stage) -> None:
+    """Without it, the capacity that the node itself reports counts again."""
+    stage.apply(machine("n1", classic=2), published(resource("cr1", 1)), ANY, pod("a", {"rc1": 2}))
+    assert "1 matching, 1 healthy, 1 free" in stage.scheduled("a")["message"]
+    stage.do(lambda: stage.client.delete(NODE_COMPUTE_RESOURCES, "n1"))
+    assert stage.nodes_of("a") == ["n1"]
+
+
+def test_the_kubelet_ignores_classic_capacity_beside_an_inventory(stage: Stage) -> None:
+    stage.apply(machine("n1", classic=1), published(resource("cr1", 3)), ANY, pod("a", {GPU: 2}))
+    assert stage.nodes_of("a") == ["n1"] and stage.pod("a")["status"]["phase"] == "Running"
 
 
 def test_devices_of_a_pod_that_ends_are_given_again(stage: Stage) -> None:

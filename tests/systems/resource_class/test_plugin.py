@@ -21,6 +21,7 @@ from tests.systems.resource_class.device_objects import (
 
 from wharfinger.engine import Engine
 from wharfinger.framework.status import Code
+from wharfinger.scheduler import profiles
 from wharfinger.systems.resource_class.plugin.ledger import MANY
 from wharfinger.systems.resource_class.rules.assigning import Demand, assign
 from wharfinger.systems.resource_class.rules.compute_resources import (
@@ -190,7 +191,9 @@ def test_alias_and_name_mean_the_same(worked: Cluster) -> None:
     alias = "resourceclass.scheduling.sigs.x-k8s.io/rc2"
     assert worked.place(pod("a", {alias: 2})) == {alias: {"cr2": 2}}
     assert left(worked) == {"rc1": 3, "rc2": 1, GPU: 3}
-    assert worked.why(pod("b", {alias: 2})) == f"0/1 nodes are available: 1 Insufficient {alias}."
+    assert worked.why(pod("b", {alias: 2})) == (
+        f"0/1 nodes are available: 1 Insufficient {alias} (devices in the cluster: 3 matching, 3 healthy, 1 free)."
+    )
 
 
 def test_init_containers_use_what_comes_into_use_later(worked: Cluster) -> None:
@@ -524,3 +527,30 @@ def test_joint_assignment_of_large_amounts_is_exact() -> None:
         small = assign([Demand("a", first, (0, 1)), Demand("b", second, (1,))], list(free))
         assert large is not None and small is not None
         assert large == [{place: count * many for place, count in given.items()} for given in small]
+
+
+OFF = {
+    "profiles": [
+        {"schedulerName": "default-scheduler"},
+        {"schedulerName": "without", "plugins": {"multiPoint": {"disabled": [{"name": "resourceclass"}]}}},
+    ]
+}
+
+
+@pytest.mark.parametrize("name", ["rc1", "resourceclass.scheduling.sigs.x-k8s.io/rc1", "unknown", GPU])
+@pytest.mark.parametrize("only", [True, False])
+def test_without_the_plugin_pods_that_ask_for_classes_wait(name: str, only: bool) -> None:
+    """Also if another profile has it. Raw resources count as in Kubernetes: by the capacity of the node."""
+    document = {"profiles": OFF["profiles"][1:]} if only else OFF
+    engine = Engine(profiles.load(document).profiles)
+    for each in (ANY, PRECIOUS):
+        engine.apply("ResourceClass", each)
+    engine.set_node(as_node(machine("n1", CR1, CR2)))
+    decision = engine.schedule(as_pod(pod("p", {name: 1}, spec={"schedulerName": "without"})))
+    assert decision.node is None and f"Insufficient {name}" in decision.message
+    engine.set_node(as_node(machine("n2", CR1, classic=1)))
+    decision = engine.schedule(as_pod(pod("p", {name: 1}, spec={"schedulerName": "without"})))
+    assert decision.node == ("n2" if name == GPU else None)
+    if not only:
+        fits = engine.schedule(as_pod(pod("q", {name: 1}))).node is not None
+        assert fits == (name != "unknown")

@@ -239,3 +239,25 @@ def test_columns_say_what_a_policy_speaks_of() -> None:
         "Allowed": "schedulerNames=*,tolerations",
         "Default": "nodeSelector",
     }
+
+
+@pytest.mark.parametrize(
+    ("spec", "path"),
+    [
+        ({"required": {"runtimeClassNames": []}}, "spec.required.runtimeClassNames"),
+        ({"allowed": {"runtimeClassNames": ["Not A Name"]}}, "spec.allowed.runtimeClassNames[0]"),
+        ({"required": {"topologySpreadConstraints": []}}, "spec.required.topologySpreadConstraints"),
+        ({"allowed": {"topologySpreadConstraints": [{"keys": ["zone"]}]}}, "spec.allowed.topologySpreadConstraints[0].keys"),
+        ({"allowed": {"topologySpreadConstraints": [{"whenUnsatisfiable": ["Never"]}]}}, "spec.allowed.topologySpreadConstraints[0].whenUnsatisfiable[0]"),
+        ({"allowed": {"topologySpreadConstraints": 5}}, "spec.allowed.topologySpreadConstraints"),
+        ({"default": {"topologySpreadConstraints": []}}, "spec.default.topologySpreadConstraints"),
+        ({"default": {"topologySpreadConstraints": [5]}}, "spec.default.topologySpreadConstraints[0]"),
+        ({"default": {"topologySpreadConstraints": [{"maxSkew": 0, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]}}, "spec.default.topologySpreadConstraints[0].maxSkew"),
+        ({"default": {"runtimeClassName": ["x"]}}, "spec.default.runtimeClassName"),
+        ({"allowed": {"runtimeClassNames": [], "topologySpreadConstraints": []}}, ""),
+    ],
+)  # fmt: skip
+def test_runtime_classes_and_topology_spread_are_validated(spec: dict[str, Any], path: str) -> None:
+    assert [each.path for each in validate_policy({"metadata": {"name": "p"}, "spec": spec})] == (
+        [path] if path else []
+    )

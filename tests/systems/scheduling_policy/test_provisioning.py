@@ -146,6 +146,17 @@ def test_an_upgrade_keeps_presets_and_switches_nothing_on(name: str) -> None:
     run(check)
 
 
+def test_an_upgrade_adds_new_components_to_what_is_shipped() -> None:
+    async def check(client: LocalClient) -> None:
+        patch = {"spec": {"allowed": {"runtimeClassNames": None, "topologySpreadConstraints": None}}}
+        earlier = await client.patch(SCHEDULING_POLICIES, "privileged", patch)
+        assert not switches_on(earlier)  # it is as it was shipped
+        assert await provision(client) == ["restored SchedulingPolicy privileged"]
+        assert (await client.get(SCHEDULING_POLICIES, "privileged"))["spec"] == policies()[1]["spec"]
+
+    run(check)
+
+
 def test_an_invalid_policy_is_refused_with_hints() -> None:
     async def check(client: LocalClient) -> None:
         with pytest.raises(Invalid, match=r"spec.required.schedulerNames: Required value"):

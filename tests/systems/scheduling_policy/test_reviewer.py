@@ -799,3 +799,60 @@ def test_a_pattern_with_values_is_met_by_values(
         spec = {"required": {"affinities": tree}, "allowed": {"schedulerNames": [], "affinities": {}}}
     asking = pod({"affinity": hard([expression])})
     assert bool(refusal(world(spec), asking)) != covered
+
+
+SPREAD = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
+SOFT_SPREAD = {**SPREAD, "whenUnsatisfiable": "ScheduleAnyway"}
+ANY_SCHEDULER = {"schedulerNames": []}
+
+
+@pytest.mark.parametrize(
+    ("spec", "asked", "path"),
+    [
+        ({"allowed": ANY_SCHEDULER}, {"runtimeClassName": "gvisor"}, "spec.runtimeClassName"),
+        ({"allowed": {**ANY_SCHEDULER, "runtimeClassNames": []}}, {"runtimeClassName": "gvisor"}, ""),
+        ({"allowed": {**ANY_SCHEDULER, "runtimeClassNames": ["gvisor"]}}, {"runtimeClassName": "gvisor"}, ""),
+        ({"allowed": {**ANY_SCHEDULER, "runtimeClassNames": ["runc"]}}, {"runtimeClassName": "gvisor"}, "spec.runtimeClassName"),
+        ({"allowed": ANY_SCHEDULER, "required": {"runtimeClassNames": ["gvisor"]}}, {}, "spec.runtimeClassName: Required"),
+        ({"allowed": ANY_SCHEDULER, "required": {"runtimeClassNames": ["gvisor"]}}, {"runtimeClassName": "gvisor"}, ""),
+        ({"allowed": ANY_SCHEDULER}, {"topologySpreadConstraints": [SPREAD]}, "spec.topologySpreadConstraints[0]"),
+        ({"allowed": {**ANY_SCHEDULER, "topologySpreadConstraints": []}}, {"topologySpreadConstraints": [SPREAD]}, ""),
+        ({"allowed": {**ANY_SCHEDULER, "topologySpreadConstraints": [{"whenUnsatisfiable": ["ScheduleAnyway"]}]}}, {"topologySpreadConstraints": [SOFT_SPREAD, SPREAD]}, "spec.topologySpreadConstraints[1]"),
+        ({"allowed": {**ANY_SCHEDULER, "topologySpreadConstraints": [{"topologyKeys": ["zone"]}]}}, {"topologySpreadConstraints": [SOFT_SPREAD, SPREAD]}, ""),
+        ({"allowed": {**ANY_SCHEDULER, "topologySpreadConstraints": [{"topologyKeys": ["host"]}]}}, {"topologySpreadConstraints": [SPREAD]}, "spec.topologySpreadConstraints[0]"),
+        ({"allowed": ANY_SCHEDULER, "required": {"topologySpreadConstraints": [{"topologyKeys": ["zone"]}]}}, {}, "spec.topologySpreadConstraints: Required"),
+        ({"allowed": ANY_SCHEDULER, "required": {"topologySpreadConstraints": [{"topologyKeys": ["zone"]}]}}, {"topologySpreadConstraints": [SPREAD]}, ""),
+    ],
+)  # fmt: skip
+def test_runtime_classes_and_topology_spread_are_limited(
+    spec: dict[str, Any], asked: dict[str, Any], path: str
+) -> None:
+    found = refusal(world(spec), pod(asked))
+    assert path in found if path else not found
+
+
+def test_runtime_class_and_topology_spread_are_injected_where_a_pod_has_none() -> None:
+    spec = {"allowed": ANY_SCHEDULER, "default": {"runtimeClassName": "gvisor", "topologySpreadConstraints": [SPREAD]}}
+    _, plain = admit(world(spec), pod())
+    assert (plain["spec"]["runtimeClassName"], plain["spec"]["topologySpreadConstraints"]) == ("gvisor", [SPREAD])
+    own = {
+        "allowed": {**ANY_SCHEDULER, "topologySpreadConstraints": [], "runtimeClassNames": []},
+        "default": spec["default"],
+    }
+    _, kept = admit(world(own), pod({"runtimeClassName": "runc", "topologySpreadConstraints": [SOFT_SPREAD]}))
+    assert (kept["spec"]["runtimeClassName"], kept["spec"]["topologySpreadConstraints"]) == ("runc", [SOFT_SPREAD])
+
+
+def test_lists_of_runtime_classes_and_topology_spread_merge_as_others_do() -> None:
+    narrow = {
+        "allowed": {
+            **ANY_SCHEDULER,
+            "runtimeClassNames": ["a"],
+            "topologySpreadConstraints": [{"topologyKeys": ["host"]}],
+        }
+    }
+    wide = {"allowed": {"runtimeClassNames": ["b"], "topologySpreadConstraints": []}}
+    asking = pod({"runtimeClassName": "b", "topologySpreadConstraints": [SPREAD]})
+    for strategy, refused in (("deep", False), ("first", True), ("simple", True)):
+        settings = SchedulingPolicySettings(mode="enforce", merge_strategy=strategy)  # type: ignore[arg-type]
+        assert bool(refusal(world(narrow, wide), asking, settings)) == refused

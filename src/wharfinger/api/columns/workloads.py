@@ -176,22 +176,37 @@ def _reference(scaler: Document) -> str:
 
 
 def _metrics(scaler: Document) -> str:
-    """Targets, with current values if something reports them."""
-    texts = []
-    current = status(scaler).get("currentMetrics") or ()
-    for index, metric in enumerate(spec(scaler).get("metrics") or ()):
-        source = metric.get("resource") or {}
-        target = source.get("target") or {}
-        now = ((current[index].get("resource") or {}).get("current") or {}) if index < len(current) else {}
-        if "averageUtilization" in target:
-            seen = now.get("averageUtilization")
-            shown = UNKNOWN_METRIC if seen is None else f"{seen}%"
-            texts.append(f"{source.get('name')}: {shown}/{target['averageUtilization']}%")
-        else:
-            texts.append(
-                f"{source.get('name') or metric.get('type')}: {UNKNOWN_METRIC}/{target.get('averageValue', '')}"
-            )
-    return ", ".join(texts) or NONE
+    """Current values and targets of the first two metrics."""
+    specs, current = spec(scaler).get("metrics") or [], status(scaler).get("currentMetrics") or []
+    if not specs:
+        return NONE
+    texts = [_metric(metric, current[index] if index < len(current) else {}) for index, metric in enumerate(specs)]
+    shown = ", ".join(texts[:_SHOWN_METRICS])
+    return f"{shown} + {len(texts) - _SHOWN_METRICS} more..." if len(texts) > _SHOWN_METRICS else shown
+
+
+_SHOWN_METRICS = 2
+
+
+def _metric(metric: Document, seen: Document) -> str:
+    type = metric.get("type") or ""
+    field = type[:1].lower() + type[1:]
+    if type not in ("External", "Pods", "Object", "Resource", "ContainerResource"):
+        return "<unknown type>"
+    source = metric.get(field) or {}
+    target, current = source.get("target") or {}, (seen.get(field) or {}).get("current") or {}
+    if type in ("Resource", "ContainerResource"):
+        name = source.get("name")
+        if target.get("averageValue") is not None:
+            return f"{name}: {current.get('averageValue', UNKNOWN_METRIC)}/{target['averageValue']}"
+        used, wanted = current.get("averageUtilization"), target.get("averageUtilization")
+        shown = UNKNOWN_METRIC if used is None else f"{used}%"
+        return f"{name}: {shown}/{'<auto>' if wanted is None else f'{wanted}%'}"
+    if type == "Pods":
+        return f"{current.get('averageValue', UNKNOWN_METRIC)}/{target.get('averageValue', '0')}"
+    if target.get("averageValue") is not None:
+        return f"{current.get('averageValue', UNKNOWN_METRIC)}/{target['averageValue']} (avg)"
+    return f"{current.get('value', UNKNOWN_METRIC)}/{target.get('value', '0')}"
 
 
 UNKNOWN_METRIC = "<unknown>"

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from wharfinger.api.quantity import BadQuantity, canonical_milli
+from wharfinger.api.quantity import BadQuantity, canonical, canonical_milli
 from wharfinger.api.registry import DefaultFn, Document
 
 
@@ -108,6 +108,17 @@ def _drop_nulls(value: Any) -> None:
         for item in value:
             if type(item) is dict or type(item) is list:
                 _drop_nulls(item)
+
+
+def canonical_quantity(owner: Document, *fields: str) -> None:
+    """Writes single quantities as an API server stores them."""
+    for field in fields:
+        value = owner.get(field)
+        if isinstance(value, str | int | float) and not isinstance(value, bool):
+            try:
+                owner[field] = canonical(value)
+            except (BadQuantity, ValueError, OverflowError):
+                continue  # validation reports it
 
 
 def with_status(**counts: int) -> DefaultFn:

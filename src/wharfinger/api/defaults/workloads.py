@@ -6,7 +6,17 @@ from typing import Any
 
 from wharfinger.api.defaults.core import default_claim_spec
 from wharfinger.api.defaults.pods import default_template_of
-from wharfinger.api.defaults.walk import child, children, fill, fill_text, made_child, restore, with_status
+from wharfinger.api.defaults.walk import (
+    canonical_quantity,
+    child,
+    children,
+    fill,
+    fill_text,
+    made_child,
+    restore,
+    with_status,
+)
+from wharfinger.api.numbers import parse_uint64
 from wharfinger.api.registry import Document
 
 
@@ -52,7 +62,7 @@ def count_templates(new: Document, old: Document | None) -> None:
     generation = 1
     if old is not None:
         given = child(child(old, "metadata"), "annotations").get(TEMPLATE_GENERATION)
-        generation = int(given) if isinstance(given, str) and given.isdecimal() else 1
+        generation = (parse_uint64(given) if isinstance(given, str) else None) or 1
         if child(new, "spec").get("template") != child(old, "spec").get("template"):
             generation += 1
     metadata = made_child(new, "metadata")
@@ -160,3 +170,24 @@ def default_autoscaler(document: Document) -> None:
             policies=[{"type": "Pods", "value": 4, "periodSeconds": 15}, dict(percent)],
         )
         fill(made_child(behavior, "scaleDown"), selectPolicy="Max", policies=[dict(percent)])
+        for name in ("scaleUp", "scaleDown"):
+            canonical_quantity(child(behavior, name), "tolerance")
+    for metric in children(spec, "metrics"):
+        for name in _METRIC_SOURCES:
+            canonical_quantity(child(child(metric, name), "target"), "value", "averageValue")
+    status = document.get("status")
+    if isinstance(status, dict):
+        for metric in children(status, "currentMetrics"):
+            for name in _METRIC_SOURCES:
+                canonical_quantity(child(child(metric, name), "current"), "value", "averageValue")
+        if not status.get("currentMetrics"):
+            status["currentMetrics"] = None  # how Go writes an empty list here
+        if status.get("currentReplicas") == 0:
+            del status["currentReplicas"]
+
+
+_METRIC_SOURCES = ("object", "pods", "resource", "containerResource", "external")
+
+
+def prepare_autoscaler(document: Document) -> None:
+    document["status"] = {"desiredReplicas": 0, "currentMetrics": None}

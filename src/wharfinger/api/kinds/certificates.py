@@ -26,6 +26,7 @@ CERTIFICATE_SIGNING_REQUEST = Kind(
         "approval": checked(_VERSION, _KIND, request_rules("approval")),
     },
     columns=REQUEST_COLUMNS,
+    in_snapshots=False,
 )  # fmt: skip
 
 KINDS = (CERTIFICATE_SIGNING_REQUEST,)

@@ -12,6 +12,7 @@ LEASE = Kind(
     "coordination.k8s.io", "Lease", "leases", generation=False, default=typed(),
     validate=checked("coordination.k8s.io/v1", "Lease", lease_faults),
     columns=(Column("Holder", "spec.holderIdentity"), AGE), create_on_update=True, unconditional_update=False,
+    in_snapshots=False,
 )  # fmt: skip
 
 KINDS = (LEASE,)

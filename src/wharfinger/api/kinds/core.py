@@ -73,10 +73,12 @@ SECRET = Kind(
     "", "Secret", "secrets", generation=False, selectable=("type",), default=typed(defaults.default_secret),
     validate=checked("v1", "Secret", rules.secret_faults), columns=columns.SECRET_COLUMNS,
     warn=warnings.secret_warnings,
+    in_snapshots=False,
 )  # fmt: skip
 CONFIG_MAP = Kind(
     "", "ConfigMap", "configmaps", short_names=("cm",), generation=False, default=typed(),
     validate=checked("v1", "ConfigMap", rules.config_map_faults), columns=columns.CONFIG_MAP_COLUMNS,
+    in_snapshots=False,
 )  # fmt: skip
 PERSISTENT_VOLUME = Kind(
     "", "PersistentVolume", "persistentvolumes", namespaced=False, short_names=("pv",), status=True,
@@ -112,11 +114,13 @@ ENDPOINTS_KIND = Kind(
     default=typed(defaults.default_endpoints), validate=checked("v1", "Endpoints"),
     columns=columns.ENDPOINTS_COLUMNS, create_on_update=True,
     deprecated="v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
+    in_snapshots=False,
 )  # fmt: skip
 POD_TEMPLATE = Kind(
     "", "PodTemplate", "podtemplates", pod_template="template", default=typed(defaults.default_pod_template),
     validate=checked("v1", "PodTemplate", _template), columns=columns.POD_TEMPLATE_COLUMNS, returns_deleted=True,
     warn=workload_warnings.pod_template_warnings,
+    in_snapshots=False,
 )  # fmt: skip
 EVENT = Kind(
     "", "Event", "events", short_names=("ev",), generation=False,
@@ -127,6 +131,7 @@ EVENT = Kind(
     ),
     alias_groups=("events.k8s.io",), convert_group=convert_event, default=typed(defaults.default_event),
     validate=checked("v1", "Event", rules.event_faults), columns=columns.EVENT_COLUMNS, create_on_update=True,
+    in_snapshots=False,
 )  # fmt: skip
 BINDING = Kind(
     "", "Binding", "bindings", verbs=("create",), generation=False, default=typed(),

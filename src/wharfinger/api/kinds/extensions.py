@@ -64,6 +64,7 @@ API_SERVICE = Kind(
         "status": checked("apiregistration.k8s.io/v1", "APIService", api_services.api_service_status_faults)
     },
     columns=columns.API_SERVICE_COLUMNS,
+    in_snapshots=False,
 )  # fmt: skip
 CUSTOM_RESOURCE_DEFINITION = Kind(
     "apiextensions.k8s.io", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False,

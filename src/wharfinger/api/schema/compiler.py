@@ -91,7 +91,9 @@ def _unchecked(schema: Schema) -> Any:
     return type("Unchecked", (UncheckedValue,), {"schema": schema})
 
 
-_SIMPLE_QUANTITY = r"^[+-]?(\d{1,12}\.?\d{0,9}|\.\d{1,9})([numkMGTPE]|[KMGTPE]i)?$"  # surely valid; others are parsed
+_SIMPLE_QUANTITY = (
+    r"^[+-]?([0-9]{1,12}\.?[0-9]{0,9}|\.[0-9]{1,9})([numkMGTPE]|[KMGTPE]i)?$"  # surely valid; others are parsed
+)
 JSON_TYPES = TypeCompiler(
     "json",
     {

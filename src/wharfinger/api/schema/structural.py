@@ -8,9 +8,7 @@ here; the API server evaluates CEL.
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import Any
 
 from wharfinger.api.fields import (
@@ -25,6 +23,7 @@ from wharfinger.api.fields import (
     too_long,
     too_many,
 )
+from wharfinger.api.regex import compiled
 from wharfinger.api.schema.definitions import JsonSchema
 from wharfinger.api.schema.tree import (
     ABSENT,
@@ -210,12 +209,11 @@ def _by_key(items: list[Any], keys: tuple[str, ...]) -> dict[str, Any]:
     return {show({key: item.get(key) for key in keys}): item for item in items if isinstance(item, dict)}
 
 
-@lru_cache(maxsize=1024)
-def _pattern(text: str) -> re.Pattern[str] | None:
+def _matches(pattern: str, value: str) -> bool:
     try:
-        return re.compile(text)
-    except re.error:
-        return None  # a pattern that only Go understands is not enforced here
+        return compiled(pattern).search(value) is not None
+    except ValueError:
+        return True  # a pattern that is invalid or too large is not enforced
 
 
 def _validate_text(schema: Schema, value: str, path: str, errors: list[FieldError]) -> None:
@@ -224,7 +222,7 @@ def _validate_text(schema: Schema, value: str, path: str, errors: list[FieldErro
         errors.append(too_long(path, limits.max_length))
     if limits.min_length is not None and len(value) < limits.min_length:
         errors.append(invalid(path, value, f"{path} in body should be at least {limits.min_length} chars long"))
-    if limits.pattern and (pattern := _pattern(limits.pattern)) is not None and not pattern.search(value):
+    if limits.pattern and not _matches(limits.pattern, value):
         errors.append(invalid(path, value, f"{path} in body should match '{limits.pattern}'"))
     if schema.format == "date-time":
         try:

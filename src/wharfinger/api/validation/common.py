@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from wharfinger.api.fields import FieldError, duplicate, invalid, not_supported, required
+from wharfinger.api.numbers import parse_uint64
 from wharfinger.api.quantity import canonical, milli_value, parse_nano
 from wharfinger.api.registry import Document, ValidateFn
 from wharfinger.api.schema.tree import builtin_schema
@@ -81,8 +82,8 @@ def int_or_percent_faults(value: int | str | None, path: str) -> Iterator[FieldE
 
 def percent_of(value: int | str | None) -> int | None:
     """The number of a percentage; None for anything else."""
-    if isinstance(value, str) and value.endswith("%") and value[:-1].isdigit():
-        return int(value[:-1])
+    if isinstance(value, str) and value.endswith("%"):
+        return parse_uint64(value[:-1])
     return None
 
 

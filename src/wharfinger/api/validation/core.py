@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -336,11 +337,14 @@ def config_map_faults(document: Document, old: Document | None) -> Iterator[Fiel
             yield invalid(f"data[{key}]", key, "duplicate of key present in binaryData")
 
 
+_DATA_KEY = re.compile(r"[-._a-zA-Z0-9]+")
+
+
 def _data_faults(document: Document, old: Document | None, parts: tuple[str, ...]) -> Iterator[FieldError]:
     size = 0
     for part in parts:
         for key, value in (document.get(part) or {}).items():
-            if not key or len(key) > 253 or key in (".", "..") or not all(c.isalnum() or c in "-_." for c in key):
+            if not key or len(key) > 253 or key in (".", "..") or not _DATA_KEY.fullmatch(key):
                 detail = (
                     "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or "
                     "'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"

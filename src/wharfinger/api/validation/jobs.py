@@ -21,6 +21,7 @@ from wharfinger.api.fields import (
     too_many,
 )
 from wharfinger.api.names import dns_label, dns_subdomain, qualified_name
+from wharfinger.api.numbers import parse_int64
 from wharfinger.api.registry import Document
 from wharfinger.api.validation.common import not_negative, one_of
 from wharfinger.api.validation.pods import template_faults
@@ -291,11 +292,12 @@ def _count_indexes(text: str, completions: int) -> int:
             raise ValueError(f"the fragment {show(part)} {detail}")
         numbers = []
         for limit in limits:
-            if not re.fullmatch(r"\+?[0-9]+", limit):
+            number = parse_int64(limit) if not limit.startswith("-") else None
+            if number is None:
                 raise ValueError(f"cannot convert string to integer for index: {show(limit)}")
-            if int(limit) >= completions:
+            if number >= completions:
                 raise ValueError(f"too large index: {show(limit)}")
-            numbers.append(int(limit))
+            numbers.append(number)
         for number in numbers:
             if previous >= number:
                 raise ValueError(f"non-increasing order, previous: {previous}, current: {number}")

@@ -13,6 +13,7 @@ import msgspec
 
 from wharfinger.api.fields import FieldError, duplicate, forbidden, immutable, invalid, required
 from wharfinger.api.names import dns_label, dns_subdomain
+from wharfinger.api.numbers import parse_int64
 from wharfinger.api.registry import Document, ValidateFn
 from wharfinger.api.validation.common import (
     MAX_INT32,
@@ -167,7 +168,8 @@ def template_faults(template: Mapping[str, Any], path: str, unqualified: AllowNa
 
 def deletion_cost_is_valid(text: str) -> bool:
     """A 32-bit decimal number without plus sign and leading zeros."""
-    return bool(_COST.fullmatch(text)) and -MAX_INT32 - 1 <= int(text) <= MAX_INT32
+    number = parse_int64(text) if _COST.fullmatch(text) else None
+    return number is not None and -MAX_INT32 - 1 <= number <= MAX_INT32
 
 
 def _annotation_faults(

@@ -66,21 +66,27 @@ def may_overcommit(name: str) -> bool:
     return is_native(name) and not is_hugepages(name)
 
 
+def container_resource_name_faults(
+    name: str, path: str, unqualified: AllowName = refuse_unqualified
+) -> Iterator[FieldError]:
+    """The name of a resource that a container may have."""
+    yield from _resource_name_faults(name, path, unqualified)
+    if unqualified(name):
+        return
+    if "/" not in name:
+        if name not in STANDARD_CONTAINER and not is_hugepages(name):
+            yield invalid(path, name, "must be a standard resource for containers")
+    elif not is_native(name) and not is_extended(name):
+        yield invalid(path, name, "doesn't follow extended resource name standard")
+
+
 def container_resources_faults(
     resources: Mapping[str, Any], path: str, unqualified: AllowName = refuse_unqualified
 ) -> Iterator[FieldError]:
     """Names, amounts and the relation of requests to limits."""
 
     def name_faults(name: str, here: str) -> Iterator[FieldError]:
-        faults = list(_resource_name_faults(name, here, unqualified))
-        yield from faults
-        if faults or unqualified(name):
-            return
-        if "/" not in name:
-            if name not in STANDARD_CONTAINER and not is_hugepages(name):
-                yield invalid(here, name, "must be a standard resource for containers")
-        elif not is_native(name) and not is_extended(name):
-            yield invalid(here, name, "doesn't follow extended resource name standard")
+        yield from container_resource_name_faults(name, here, unqualified)
 
     def device(name: str) -> bool:
         """Whether the resource can only be requested in whole units and without overcommit."""

@@ -267,32 +267,6 @@ def priority_class_faults(document: Document, old: Document | None) -> Iterator[
             yield immutable("preemptionPolicy", policy)
 
 
-def autoscaler_faults(document: Document, old: Document | None) -> Iterator[FieldError]:
-    spec = document.get("spec") or {}
-    least, most = spec.get("minReplicas"), spec.get("maxReplicas") or 0
-    if least is not None and least < 1:
-        yield invalid("spec.minReplicas", least, "must be greater than or equal to 1")
-    if most < 1:
-        yield invalid("spec.maxReplicas", most, "must be greater than 0")
-    elif least is not None and most < least:
-        yield invalid("spec.maxReplicas", most, "must be greater than or equal to `minReplicas`")
-    target = spec.get("scaleTargetRef") or {}
-    for name in ("kind", "name"):
-        if not target.get(name):
-            yield required(f"spec.scaleTargetRef.{name}")
-    if (
-        target.get("kind")
-        and not (target.get("apiVersion") or "").strip("/")
-        and target["kind"] != "ReplicationController"
-    ):
-        yield invalid(
-            "spec.scaleTargetRef.apiVersion", target.get("apiVersion") or "", "apiVersion must specify API group"
-        )
-    for index, metric in each(spec, "metrics"):
-        if not metric.get("type"):
-            yield required(f"spec.metrics[{index}].type", "must specify a metric source type")
-
-
 def controller_revision_faults(document: Document, old: Document | None) -> Iterator[FieldError]:
     yield from not_negative(document.get("revision"), "revision")
     if old is not None and document.get("data") != old.get("data"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from typing import Any
@@ -9,6 +10,9 @@ from typing import Any
 from wharfinger.api.names import label_value
 from wharfinger.api.quantity import canonical, milli_value
 from wharfinger.api.registry import Document
+
+_OCTET = re.compile(r"[0-9]{1,4}")
+
 
 _DEPRECATED_LABELS = {
     "beta.kubernetes.io/arch": 'deprecated since v1.14; use "kubernetes.io/arch" instead',
@@ -51,7 +55,7 @@ def address_warnings(value: Any, path: str) -> Iterator[str]:
         return
     if ":" not in value:
         parts = value.split(".")
-        if len(parts) == 4 and all(part.isdecimal() and int(part) < 256 for part in parts):
+        if len(parts) == 4 and all(_OCTET.fullmatch(part) and int(part) < 256 for part in parts):
             plain = ".".join(str(int(part)) for part in parts)
             if plain != value:
                 yield f'{path}: non-standard IP address "{value}" is invalid: use "{plain}"'

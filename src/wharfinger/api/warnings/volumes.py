@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from wharfinger.api.registry import Document
+from wharfinger.api.token_volumes import is_token_volume
 from wharfinger.api.warnings.common import fraction_warnings
 
 DEPRECATED_VOLUMES = {
@@ -24,6 +25,8 @@ Source = tuple[str, str]  # a path in the volume, and the source of the file
 
 
 def volume_warnings(volumes: list[Document], path: str) -> Iterator[str]:
+    if all(map(is_token_volume, volumes)):
+        return  # nothing to warn about, and true of most pods
     for index, volume in enumerate(volumes):
         for name, why in DEPRECATED_VOLUMES.items():
             if volume.get(name) is not None:

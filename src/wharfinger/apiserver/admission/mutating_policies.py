@@ -24,7 +24,7 @@ from wharfinger.apiserver.admission.bound_policies import (
 )
 from wharfinger.apiserver.admission.matching import MatchConditionError, exempt
 from wharfinger.apiserver.expressions import mutation_expression
-from wharfinger.cel import EvaluationError, InvalidExpression
+from wharfinger.cel import EvaluationBudget, EvaluationError, InvalidExpression
 from wharfinger.cel.constructions import MismatchedTypes, constructed_object, constructed_operations
 from wharfinger.store.apply import merged_configuration
 from wharfinger.store.field_sets import describe, is_granular, item_key
@@ -53,13 +53,14 @@ class MutatingPolicyReviewer:
         if not self._policies or request.object is None or request.operation == "DELETE" or exempt(request.resource):
             return PASS
         try:
-            stale = self._run(request, None)
-            if stale is None:
-                return PASS
-            before = copy(request.object)
-            repeat()
-            if stale or request.object != before:
-                self._run(request, stale)
+            with EvaluationBudget():
+                stale = self._run(request, None)
+                if stale is None:
+                    return PASS
+                before = copy(request.object)
+                repeat()
+                if stale or request.object != before:
+                    self._run(request, stale)
         except ApiError as denied:
             return Review(denied)
         return PASS

@@ -1,6 +1,6 @@
 """ValidatingAdmissionPolicies: CEL validations of requests, with the messages of kube-apiserver.
 
-Failures with the action Audit, and audit annotations, are written to the server's log.
+Failures with the action Audit, and audit annotations, become annotations of the audit event.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from wharfinger.apiserver.admission.bound_policies import (
 )
 from wharfinger.apiserver.admission.matching import MatchConditionError, exempt
 from wharfinger.apiserver.expressions import BOOL, NULL, STRING
-from wharfinger.cel import CostExceeded, EvaluationError, InvalidExpression
+from wharfinger.cel import CostExceeded, EvaluationBudget, EvaluationError, InvalidExpression
 from wharfinger.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -35,6 +35,7 @@ log = logging.getLogger(__name__)
 _CODES = {"Unauthorized": 401, "Forbidden": 403, "RequestEntityTooLarge": 413}
 _MAX_MESSAGE = 5 * 1024
 _MAX_ANNOTATION = 10 * 1024
+_FAILURE = "validation.policy.admission.k8s.io/validation_failure"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +70,15 @@ class PolicyReviewer:
     def review(self, request: Request) -> Review:
         if not self._policies or exempt(request.resource):
             return PASS
+        with EvaluationBudget():
+            return self._review(request)
+
+    def _review(self, request: Request) -> Review:
         warnings: list[str] = []
         refused: ApiError | None = None
-        for denial in self._denials(request):
+        audit: dict[str, str] = {}
+        failures: list[Document] = []
+        for denial in self._denials(request, audit):
             binding = denial.binding
             actions = binding.actions if binding is not None else ["Deny"]
             if "Warn" in actions and binding is not None:
@@ -80,17 +87,24 @@ class PolicyReviewer:
                     f"with binding '{binding.name}': {denial.message}"
                 )
             if "Audit" in actions:
-                _audit(denial, request)
+                failures.append(_audited(denial))
             if "Deny" in actions and refused is None:
                 refused = denial.error(request)
-        return Review(refused, warnings) if refused is not None or warnings else PASS
+        if failures:
+            audit[_FAILURE] = msgspec.json.encode(failures).decode()
+        return Review(refused, warnings, audit) if refused is not None or warnings or audit else PASS
 
-    def _denials(self, request: Request) -> Iterator[PolicyDenial]:
+    def _denials(self, request: Request, audit: dict[str, str]) -> Iterator[PolicyDenial]:
         for policy, binding, matched in self._policies.matching(request):
-            yield from self._bound_denials(policy, binding, request, matched)
+            yield from self._bound_denials(policy, binding, request, matched, audit)
 
     def _bound_denials(
-        self, policy: AdmissionPolicy, binding: PolicyBinding, request: Request, matched: Resource
+        self,
+        policy: AdmissionPolicy,
+        binding: PolicyBinding,
+        request: Request,
+        matched: Resource,
+        audit: dict[str, str],
     ) -> Iterator[PolicyDenial]:
         try:
             params = self._policies.parameters(policy, binding, request)
@@ -111,7 +125,9 @@ class PolicyReviewer:
             for index, message, reason in evaluation.failures():
                 yield PolicyDenial(policy, binding, message, reason, index)
             for key, value in evaluation.annotations():
-                log.info("audit: %s/%s: %s", policy.name, key, value)
+                name = f"{policy.name}/{key}"
+                known = audit.get(name)  # bindings and parameters may give different values
+                audit[name] = value if known is None or value in known.split(", ") else f"{known}, {value}"
 
 
 class _ValidatingEvaluation(PolicyEvaluation):
@@ -167,20 +183,12 @@ def _described(text: str, error: Exception) -> str:
     return f"expression '{text}' resulted in error: {error}"
 
 
-def _audit(denial: PolicyDenial, request: Request) -> None:
+def _audited(denial: PolicyDenial) -> Document:
     assert denial.binding is not None
-    failure = {
+    return {
         "message": denial.message,
         "policy": denial.policy.name,
         "binding": denial.binding.name,
         "expressionIndex": denial.index,
         "validationActions": denial.binding.actions,
     }
-    log.info(
-        "audit: validation.policy.admission.k8s.io/validation_failure: %s %s/%s by %s: %s",
-        request.resource.group_plural,
-        request.namespace,
-        request.name,
-        request.user.name,
-        msgspec.json.encode([failure]).decode(),
-    )

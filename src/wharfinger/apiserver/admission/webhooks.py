@@ -29,6 +29,7 @@ from wharfinger.apiserver.admission import review as admission_review
 from wharfinger.apiserver.admission.authorizer import Authorize
 from wharfinger.apiserver.admission.matching import MatchConditionError, RequestMatcher, conditions_hold, exempt
 from wharfinger.apiserver.expressions import bind
+from wharfinger.cel import EvaluationBudget
 from wharfinger.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -146,8 +147,9 @@ class WebhookReviewer:
             variables = admission_review.variables(request, self._store.registry, matched)
             bindings = bind(variables, authorize=self._authorize)
             try:
-                if not conditions_hold(hook.conditions, bindings, fails=hook.fails):
-                    return None
+                with EvaluationBudget():
+                    if not conditions_hold(hook.conditions, bindings, fails=hook.fails):
+                        return None
             except MatchConditionError as error:
                 raise forbidden(request.resource.group, request.resource.plural, request.name, str(error)) from None
         return WebhookInvocation(hook, matched)
@@ -162,6 +164,9 @@ class WebhookReviewer:
             answer = await self._ask(hook, _review(request, invocation, self._store.registry, uid))
             response = _response(hook, answer, uid)
             warnings += [str(text) for text in response.get("warnings") or ()]
+            if request.audit is not None:
+                for key, value in (response.get("auditAnnotations") or {}).items():
+                    request.audit.setdefault(f"{hook.name}/{key}", str(value))
             if not response.get("allowed"):
                 raise _denial(hook, response.get("status") or {})
             patch = response.get("patch") if hook.mutating else None

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from wharfinger.cli.options import config_option, data_dir_option, read_configuration
+from wharfinger.cli.options import config_option, data_dir_option, read_configuration, server_options, server_settings
 
 
 @click.command
@@ -14,12 +15,14 @@ from wharfinger.cli.options import config_option, data_dir_option, read_configur
 @click.option("--port", type=click.IntRange(0, 65535), help="Port; 0 picks a free one.  [default: 6443]")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The loopback address to listen on.")
 @config_option
-def command(data_dir: Path, port: int | None, host: str, config: str | None) -> None:
+@server_options
+def command(data_dir: Path, port: int | None, host: str, config: str | None, **options: Any) -> None:
     """Serve the Kubernetes API on this machine, without any controller or scheduler.
 
     \b
     Examples:
       wharf apiserver --data-dir /tmp/wharf --port 0
+      wharf apiserver --audit-policy-file audit.yaml --audit-log-path audit.log
     """
     import logging
     import os
@@ -42,6 +45,7 @@ def command(data_dir: Path, port: int | None, host: str, config: str | None) -> 
         6443 if port is None else port,
         free_port=port is None,
         configuration=read_configuration(config)[0],
+        **server_settings(options),
     )
     try:
         run(settings, started)

@@ -90,9 +90,9 @@ def command(
 
     \b
     Examples:
-      kubectl get nodes,pods,deployments,replicasets -A -o yaml > cluster.yaml
-      wharf plan -f policy.yaml --cluster cluster.yaml
-      wharf plan --drain node-7 --drain node-8 --cluster cluster.yaml
+      wharf snapshot -o cluster.json.gz
+      wharf plan -f policy.yaml --cluster cluster.json.gz
+      wharf plan --drain node-7 --drain node-8 --cluster cluster.json.gz
       wharf plan --delete deployment/shop/web -f policy.yaml --kubeconfig ~/.kube/config -o json
     """
     from wharfinger.api.errors import ApiError
@@ -155,17 +155,26 @@ def _live(kubeconfig: str | None, context: str | None) -> tuple[Inputs, float]:
     import time
 
     from wharfinger.api.kinds import registry
+    from wharfinger.api.manifests import Manifest, Source
     from wharfinger.simulate.inputs import Inputs
-    from wharfinger.simulate.planning import snapshot
+    from wharfinger.simulate.snapshots import take
 
-    async def take() -> Inputs:
+    manifests: list[Manifest] = []
+    source = Source("the cluster", 1, 1)
+
+    async def read_cluster() -> None:
         client = open_client(kubeconfig, context)
         try:
-            return Inputs(await snapshot(client, registry()))
+            header = await take(
+                client, registry(), time.time(), lambda document: manifests.append(Manifest(document, source))
+            )
         finally:
             await client.close()
+        for (_, kind), why in header.not_read.items():
+            click.echo(f"Note: {kind} could not be read, so what depends on it is left out: {why}", err=True)
 
-    return asyncio.run(take()), time.time()
+    asyncio.run(read_cluster())
+    return Inputs(manifests), time.time()
 
 
 def _name(each: PlannedChange | Rejection) -> str:
@@ -204,6 +213,12 @@ def _text(found: ChangePlan, everything: bool) -> str:
         ]
         if len(shown) < len(rows):
             lines.append(left_out(len(rows) - len(shown)))
+    for each in found.recreations:
+        name = f"{each.kind} {each.namespace}/{each.name}"
+        if each.after:
+            lines.append(paint(f"When its pods are created anew, {name} gets none: {each.after}", "red"))
+        else:
+            lines.append(f"When its pods are created anew, {name} gets them again; now they are refused: {each.before}")
     for refused in found.refused:
         lines.append(paint(f"Refused: {_name(refused)}: {refused.message}", "red"))
     if found.failed:

@@ -54,7 +54,7 @@ def command(
     Examples:
       wharf simulate -f manifests/ -f pods.yaml
       wharf simulate -f scenario.yaml --for 2h -o json
-      kubectl get nodes,pods,deployments,replicasets -A -o yaml | wharf simulate -f - -f policy.yaml
+      wharf snapshot -o cluster.json.gz && wharf simulate -f cluster.json.gz -f policy.yaml
     """
     from wharfinger.cli.progress import progress
     from wharfinger.cli.simulating import bad_input, progressing, read, refuse_nothing, seconds

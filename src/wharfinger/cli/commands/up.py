@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from wharfinger.cli.invocation import folder_to_add, shown
-from wharfinger.cli.options import data_dir_option
+from wharfinger.cli.options import data_dir_option, read_audit_policy, server_arguments, server_options
 
 if TYPE_CHECKING:
     from wharfinger.cli.supervisor import ControlPlaneOptions, Supervisor
 
 DEFAULT_NODES = 3
+AUDIT_LOG = "audit.log"  # in the folder of the logs
+_AUDIT_DEFAULTS = {"audit_log_maxsize": 10, "audit_log_maxbackup": 3}  # at most 40 MB
 
 
 @click.command
@@ -32,13 +34,18 @@ DEFAULT_NODES = 3
     "--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="A WharfingerConfiguration file."
 )
 @click.option("--sample", is_flag=True, help="Load a small sample and show what was decided.")
-def command(data_dir: Path, port: int | None, nodes: int | None, config: Path | None, sample: bool) -> None:
+@server_options
+def command(
+    data_dir: Path, port: int | None, nodes: int | None, config: Path | None, sample: bool, **options: Any
+) -> None:
     """Run the control plane on this machine: API server, controllers, scheduler and simulated nodes.
 
     \b
     Examples:
       wharf up
       wharf up --nodes 50 --data-dir /tmp/big --port 0
+
+    The audit log is DATA_DIR/logs/audit.log unless --audit-log-path says otherwise: four files of 10 MB at most.
     """
     import asyncio
 
@@ -48,6 +55,12 @@ def command(data_dir: Path, port: int | None, nodes: int | None, config: Path | 
 
     directory = data_dir.resolve()
     configured = read_configuration(config).nodes.count  # an invalid file is reported before anything starts
+    read_audit_policy(options["audit_policy_file"])  # so is an invalid policy
+    options["audit_log_path"] = options["audit_log_path"] or str(directory / "logs" / AUDIT_LOG)
+    for name, value in _AUDIT_DEFAULTS.items():
+        options[name] = value if options[name] is None else options[name]
+    if options["audit_policy_file"] is not None:
+        options["audit_policy_file"] = options["audit_policy_file"].resolve()
     if nodes is None:
         last = read_run(directory)
         nodes = configured or (DEFAULT_NODES if last is None else last.nodes)
@@ -57,6 +70,7 @@ def command(data_dir: Path, port: int | None, nodes: int | None, config: Path | 
         nodes,
         config.resolve() if config is not None else None,
         free_port=port is None,
+        server_arguments=server_arguments(options),
     )
     try:
         with lock(directory):

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from wharfinger.api.numbers import parse_int64
 from wharfinger.api.object_meta import created_at
 from wharfinger.api.registry import Document
-from wharfinger.api.selectors import parse_int64
 from wharfinger.api.times import parse_time
 from wharfinger.api.views.workloads import Deployment, ReplicaSet
 from wharfinger.controllers.int_or_percent import scaled, surge_and_unavailable

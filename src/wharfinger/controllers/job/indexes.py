@@ -8,6 +8,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 
+from wharfinger.api.numbers import parse_uint64
+
 Interval = tuple[int, int]
 
 
@@ -35,11 +37,12 @@ class Indexes:
         found: list[Interval] = []
         for part in filter(None, text.split(",")):
             first, dash, last = part.partition("-")
-            if not first.isdigit() or (dash and not last.isdigit()):
+            start, end = parse_uint64(first), parse_uint64(last) if dash else 0
+            if start is None or end is None:
                 continue
-            if int(first) >= completions:
+            if start >= completions:
                 break
-            found.append((int(first), min(int(last), completions - 1) if dash else int(first)))
+            found.append((start, min(end, completions - 1) if dash else start))
         return cls(found)
 
     def __or__(self, other: Indexes) -> Indexes:

@@ -10,6 +10,7 @@ from wharfinger.api.fields import FieldError, forbidden, invalid, not_supported,
 from wharfinger.api.names import qualified_name
 from wharfinger.api.quantity import milli_value, value
 from wharfinger.api.resources import CPU, EPHEMERAL_STORAGE, MEMORY, requests
+from wharfinger.api.validation.resources import is_unqualified
 from wharfinger.api.views import Node, Pod
 from wharfinger.framework.columns import Bools, Ints, Rows
 from wharfinger.framework.events import NODE, POD, Action, WakeUp
@@ -63,7 +64,12 @@ class NodeResourcesFit(Plugin):
     args_type = NodeResourcesFitArgs
 
     def prepare(self, shape: Shape) -> Prepared | Status | None:
-        return _Fit(self.tables, shape, self.args)
+        return _Fit(self.tables, shape, self.args, self._handled)
+
+    @property
+    def _handled(self) -> frozenset[str]:
+        """Resources whose fit another plugin of this profile decides."""
+        return self.tables.handled if self.beside_handler else frozenset()
 
     def wake_ups(self) -> tuple[WakeUp, ...]:
         return (
@@ -72,7 +78,7 @@ class NodeResourcesFit(Plugin):
         )
 
     def _node_has_room(self, pod: Pod, old: Any, new: Any) -> bool:
-        return _node_has_room(pod, old, new, self.tables.handled)
+        return _node_has_room(pod, old, new, self._handled)
 
 
 class _Fit(Prepared):
@@ -81,15 +87,19 @@ class _Fit(Prepared):
     scope = Scope.ROW
     filters = scores = True
 
-    def __init__(self, tables: Tables, shape: Shape, args: NodeResourcesFitArgs) -> None:
+    def __init__(
+        self, tables: Tables, shape: Shape, args: NodeResourcesFitArgs, handled: frozenset[str] = frozenset()
+    ) -> None:
         super().__init__()
         self._tables = tables
         amounts = shape.requests
-        scalars = sorted(name for name in amounts if name not in _ORDER and is_scalar(name))
+        # An unqualified name is that of a device class: no node has such a resource, so without a plugin that handles
+        # classes the pod waits.
+        scalars = sorted(name for name in amounts if name not in _ORDER and (is_scalar(name) or is_unqualified(name)))
         names = [
             name
             for name in (*_ORDER, *scalars)
-            if amounts.get(name, 0) > 0 and name not in tables.handled and not _ignored(name, args)
+            if amounts.get(name, 0) > 0 and name not in handled and not _ignored(name, args)
         ]
         self._names = names
         self._wanted = [
@@ -188,7 +198,7 @@ def _node_has_room(pod: Pod, old: Any, new: Any, handled: frozenset[str]) -> boo
     wanted = {
         name: amount
         for name, amount in requests(pod).items()
-        if amount and name not in handled and (name in _ORDER or is_scalar(name))
+        if amount and name not in handled and (name in _ORDER or is_scalar(name) or is_unqualified(name))
     }
     has = _allocatable(new)
     if has.get(PODS, 0) < 1 or any(has.get(name, 0) < amount for name, amount in wanted.items()):

@@ -6,12 +6,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
-from wharfinger.api.conditions import find_condition
+import msgspec
+
+from wharfinger.api.conditions import find_condition, statuses
 from wharfinger.api.registry import Document, Resource
 from wharfinger.api.wording import listed, object_name
 from wharfinger.contributions import ComparedKey, ReportSection, Sample, SystemReport
 from wharfinger.systems.placement.kinds.names import PLACEMENT_DECISIONS, PLACEMENTS
-from wharfinger.systems.placement.kinds.views import PLACEMENT_LABEL
+from wharfinger.systems.placement.kinds.views import GROUP_INDEX_LABEL, GROUP_NAME_LABEL, PLACEMENT_LABEL
+from wharfinger.systems.placement.rules.extras import REPLICAS
 from wharfinger.systems.placement.rules.pages import decided_clusters
 
 _NAMED = 10  # clusters listed in a cell
@@ -39,13 +42,19 @@ class PlacementReport(SystemReport):
         return [ReportSection("Placements", ("placement", "state", "clusters"), rows)]
 
     def compared(self, objects: Callable[[Resource], Sequence[Document]]) -> dict[ComparedKey, Mapping[str, Any]]:
-        """The clusters of each placement, by name."""
-        decided = _decided(objects(PLACEMENT_DECISIONS))
+        """The clusters of each placement, its decision groups, the replicas of each cluster, and its conditions."""
+        pages = objects(PLACEMENT_DECISIONS)
+        decided, groups, replicas = _decided(pages), _groups(pages), _replicas(pages)
         state: dict[ComparedKey, Mapping[str, Any]] = {}
         for document in objects(PLACEMENTS):
-            metadata = document["metadata"]
-            clusters = sorted(decided.get(object_name(document), ()))
-            state[PLACEMENTS.kind, metadata["namespace"], metadata["name"]] = {"clusters": clusters}
+            metadata, name = document["metadata"], object_name(document)
+            facts: dict[str, Any] = {"clusters": sorted(decided.get(name, ()))}
+            if len(groups.get(name, ())) > 1:
+                facts["groups"] = groups[name]
+            if replicas.get(name):
+                facts["replicas"] = replicas[name]
+            facts["conditions"] = statuses((document.get("status") or {}).get("conditions") or ())
+            state[PLACEMENTS.kind, metadata["namespace"], metadata["name"]] = facts
         return state
 
 
@@ -56,4 +65,28 @@ def _decided(decisions: Iterable[Document]) -> dict[str, list[str]]:
         metadata = document["metadata"]
         placement = (metadata.get("labels") or {}).get(PLACEMENT_LABEL, "")
         found.setdefault(f"{metadata.get('namespace')}/{placement}", []).extend(decided_clusters(document))
+    return found
+
+
+def _groups(decisions: Iterable[Document]) -> dict[str, dict[str, list[str]]]:
+    """The clusters of each decision group by name of the placement; unnamed groups have their index."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for document in decisions:
+        labels = document["metadata"].get("labels") or {}
+        group = labels.get(GROUP_NAME_LABEL) or labels.get(GROUP_INDEX_LABEL, "0")
+        placement = f"{document['metadata'].get('namespace')}/{labels.get(PLACEMENT_LABEL, '')}"
+        members = found.setdefault(placement, {}).setdefault(group, [])
+        members[:] = sorted([*members, *decided_clusters(document)])
+    return found
+
+
+def _replicas(decisions: Iterable[Document]) -> dict[str, dict[str, int]]:
+    """The replicas of each cluster by name of the placement, where replicas are divided."""
+    found: dict[str, dict[str, int]] = {}
+    for document in decisions:
+        metadata = document["metadata"]
+        text = (metadata.get("annotations") or {}).get(REPLICAS)
+        if text:
+            placement = (metadata.get("labels") or {}).get(PLACEMENT_LABEL, "")
+            found.setdefault(f"{metadata.get('namespace')}/{placement}", {}).update(msgspec.json.decode(text))
     return found

@@ -29,7 +29,7 @@ _COMPONENT = InstallComponent(
         RoleRule("policy", "poddisruptionbudgets", READ),
         RoleRule(KOORDINATOR, "reservations podmigrationjobs", f"create delete patch update {READ}"),
         RoleRule(KOORDINATOR, "reservations/status podmigrationjobs/status", "patch update"),
-        RoleRule(RESERVATION_SETS.group, "reservationsets", f"patch update {READ}"),
+        RoleRule(RESERVATION_SETS.group, "reservationsets", f"delete patch update {READ}"),
         RoleRule(RESERVATION_SETS.group, "reservationsets/status", "patch update"),
     ),
     webhook_rules=(RoleRule("", "nodes pods resourcequotas", READ),),

@@ -9,5 +9,5 @@ class ReservationSettings(Block, frozen=True):
     enable_preemption: bool = False  # reservations may preempt; room freed by victims is reserved for the preemptor
     charge_quota: bool = False
     honour_ignored_label: bool = False
-    gc_seconds: Count = 24 * 3600  # how long succeeded and expired ones are kept; 0 keeps them forever
+    gc_seconds: Count = 24 * 3600  # how long ended reservations, sets and migrations are kept; 0: forever
     gc_interval_seconds: Positive = 60

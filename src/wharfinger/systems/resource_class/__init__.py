@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from wharfinger.system import System, command_of
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from wharfinger.api.configuration import Block
     from wharfinger.api.registry import Kind, KindExtension
     from wharfinger.client.controller import Controller
+    from wharfinger.client.informer import InformerSet
     from wharfinger.contributions import Installation, SystemReport
     from wharfinger.controllers.context import ControllerContext
     from wharfinger.framework.plugin import Plugin
@@ -71,6 +72,19 @@ class ResourceClassSystem(System):
         from wharfinger.systems.resource_class.admission.webhook import handlers
 
         return handlers(context)
+
+    def allocated_resources(self, informers: InformerSet) -> Callable[[str], Collection[str]]:
+        from wharfinger.systems.resource_class.kinds.names import NODE_COMPUTE_RESOURCES
+        from wharfinger.systems.resource_class.kinds.views import NodeComputeResources
+
+        inventories = informers.of(NODE_COMPUTE_RESOURCES, NodeComputeResources)
+        inventories.optional = True  # the cluster may not have the kind
+
+        def published(node: str) -> Collection[str]:
+            found = inventories.get(node)
+            return () if found is None else {each.resource_name for each in found.spec.compute_resources}
+
+        return published
 
     def controllers(self) -> Mapping[str, Callable[[ControllerContext], Controller[Any]]]:
         from wharfinger.systems.resource_class.controllers.resource_class import ResourceClassController

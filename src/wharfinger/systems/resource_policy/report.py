@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
+from wharfinger.api.conditions import statuses
 from wharfinger.api.registry import Document, Resource
 from wharfinger.api.wording import object_name
 from wharfinger.contributions import ComparedKey, ReportSection, Sample, SystemReport
@@ -40,13 +41,15 @@ class ResourcePolicyReport(SystemReport):
         return [ReportSection("Resource policies", ("policy", "unit", "priority", "pods", "max", "problems"), rows)]
 
     def compared(self, objects: Callable[[Resource], Sequence[Document]]) -> dict[ComparedKey, Mapping[str, Any]]:
-        """The number of pods in each unit of each policy."""
+        """The number of pods in each unit of each policy, and its conditions."""
         state: dict[ComparedKey, Mapping[str, Any]] = {}
         for document in objects(RESOURCE_POLICIES):
             metadata = document["metadata"]
-            facts: dict[str, Any] = {"units": _counts(document)}
-            if problems := _problems(document):
-                facts["problems"] = ", ".join(problems)
+            counts = _counts(document)
+            facts: dict[str, Any] = {"units": counts}
+            if over := _over(document, counts):
+                facts["over"] = over
+            facts["conditions"] = statuses((document.get("status") or {}).get("conditions") or ())
             state[RESOURCE_POLICIES.kind, metadata["namespace"], metadata["name"]] = facts
         return state
 
@@ -61,6 +64,19 @@ def _problems(policy: Document) -> list[str]:
     }
     found = {wrong.get((each.get("type"), each.get("status"))) for each in conditions}
     return [name for name in wrong.values() if name in found]
+
+
+def _over(document: Document, counts: Mapping[str, int]) -> dict[str, str]:
+    """Units that hold more pods than their limit, which keeps them: no pod is evicted for a lower limit. With groups, the
+    limit holds for each of them."""
+    found = {}
+    groups = {unit.get("name"): unit.get("groups") for unit in (document.get("status") or {}).get("units") or ()}
+    for index, unit in enumerate((document.get("spec") or {}).get("units") or ()):
+        name, most = unit.get("name") or f"unit-{index}", unit.get("maxCount")
+        count = max((group.get("count", 0) for group in groups.get(name) or ()), default=counts.get(name, 0))
+        if most is not None and count > most:
+            found[name] = f"{count} of {most}"
+    return found
 
 
 def _counts(policy: Document) -> dict[str, int]:

@@ -68,12 +68,11 @@ class CapacityController(ContextController[ObjectKey]):
     # Which templates a change concerns
 
     def _placement(self, placement: Placement) -> None:
-        if CAPACITY in placement.metadata.annotations:
-            need = parse_extras(placement.metadata.annotations).capacity
-            if need is not None:
-                key = (placement.metadata.namespace, need.pod_template)
-                self._needs.setdefault(key, {})[placement.metadata.key] = need
-                self.queue.add(key)
+        need = _need(placement)
+        if need is not None:
+            key = (placement.metadata.namespace, need.pod_template)
+            self._needs.setdefault(key, {})[placement.metadata.key] = need
+            self.queue.add(key)
 
     def _placement_changed(self, old: Placement, new: Placement) -> None:
         if old.metadata.annotations.get(CAPACITY) != new.metadata.annotations.get(CAPACITY) or (
@@ -83,13 +82,15 @@ class CapacityController(ContextController[ObjectKey]):
             self._placement(new)
 
     def _placement_gone(self, placement: Placement) -> None:
-        if CAPACITY not in placement.metadata.annotations:
+        need = _need(placement)
+        if need is None:
             return
-        for key, needs in list(self._needs.items()):
-            if needs.pop(placement.metadata.key, None) is not None:
-                self.queue.add(key)
-                if not needs:
-                    del self._needs[key]
+        key = (placement.metadata.namespace, need.pod_template)
+        needs = self._needs.get(key, {})
+        needs.pop(placement.metadata.key, None)
+        if not needs:
+            self._needs.pop(key, None)
+        self.queue.add(key)
 
     def _template(self, template: Document) -> None:
         key = (template["metadata"].get("namespace") or "", template["metadata"]["name"])
@@ -218,6 +219,11 @@ class CapacityController(ContextController[ObjectKey]):
             ):
                 found.append((metadata["name"], metadata.get("labels") or {}))
         return found
+
+
+def _need(placement: Placement) -> CapacityNeed | None:
+    annotations = placement.metadata.annotations
+    return parse_extras(annotations).capacity if CAPACITY in annotations else None
 
 
 def _question_of(score: AddOnPlacementScore) -> tuple[ObjectKey, ...]:

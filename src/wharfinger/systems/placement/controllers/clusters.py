@@ -16,7 +16,7 @@ from wharfinger.api.views.base import view
 from wharfinger.api.views.meta import Metadata
 from wharfinger.controllers.context import ContextController, ControllerContext
 from wharfinger.systems.placement.kinds.names import MANAGED_CLUSTERS
-from wharfinger.systems.placement.kinds.views import PREFIX, ManagedCluster
+from wharfinger.systems.placement.kinds.views import PREFIX, ManagedCluster, lease_seconds
 from wharfinger.systems.placement.rules.conditions import PlacementCondition, changed
 from wharfinger.systems.placement.rules.taints import NO_SELECT
 
@@ -25,7 +25,6 @@ UNAVAILABLE_TAINT, UNREACHABLE_TAINT = PREFIX + "unavailable", PREFIX + "unreach
 LEASE = "managed-cluster-lease"
 AGENT_STOPPED = "wharfinger.dev/agent-stopped"  # simulation: when the cluster's agent stopped
 LEASES_MISSED = 5  # lease durations without renewal after which a cluster is Unknown
-DEFAULT_LEASE_SECONDS = 60
 _EXACT = 1e-6  # seconds by which timers may fire early because of rounding
 _LEASE_LAG = 1.0  # seconds until a lease is looked at again that the informer has not seen renewed yet
 _STOPPED = "ManagedClusterLeaseUpdateStopped"
@@ -185,4 +184,4 @@ class ClusterController(ContextController[str]):
 
 
 def _lease_seconds(cluster: ManagedCluster) -> int:
-    return cluster.spec.lease_duration_seconds or DEFAULT_LEASE_SECONDS
+    return lease_seconds(cluster.spec.lease_duration_seconds)

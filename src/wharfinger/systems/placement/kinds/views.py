@@ -14,7 +14,13 @@ CLUSTER_SET_LABEL = PREFIX + "clusterset"
 PLACEMENT_LABEL = PREFIX + "placement"
 GROUP_INDEX_LABEL = PREFIX + "decision-group-index"
 GROUP_NAME_LABEL = PREFIX + "decision-group-name"
+DEFAULT_LEASE_SECONDS = 60
 DISABLE_ANNOTATION = PREFIX + "experimental-scheduling-disable"
+
+
+def lease_seconds(asked: int) -> int:
+    """How often a cluster renews its lease; what is not positive means the default."""
+    return asked if asked > 0 else DEFAULT_LEASE_SECONDS
 
 
 class ClusterTaint(View, frozen=True):

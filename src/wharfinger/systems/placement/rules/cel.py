@@ -12,12 +12,20 @@ from cel_expr_python import cel
 from wharfinger.api.quantity import BadQuantity, canonical
 from wharfinger.api.registry import Document
 from wharfinger.cel import Bindings, Environment, EvaluationError, Program, current_context
+from wharfinger.cel.cost import PER_EXPRESSION
 from wharfinger.cel.library import DYN, MAP, TEXT, function
 
 ScoreLookup = Callable[[str], list[dict[str, Any]] | None]
 """The valid scores of a cluster by score resource name; None if the object does not exist or has expired."""
 
-COST_PER_CLUSTER = 10_000_000  # limit for all expressions of one predicate
+_COST = 5_000_000  # limit for all expressions of one selector on all clusters: a quarter of a second
+_LEAST_COST_PER_CLUSTER = 10_000
+
+
+def cost_per_cluster(clusters: int) -> float:
+    """The limit for all expressions of a selector on one of so many clusters. Each gets the same share, so that no expression
+    holds up the decisions of other placements for long, and the result does not depend on the order of clusters."""
+    return max(_LEAST_COST_PER_CLUSTER, _COST / max(clusters, 1))
 
 
 class ClusterExpression:
@@ -27,8 +35,9 @@ class ClusterExpression:
         self._program = program
         self.uses_scores = "scores" in program.functions
 
-    def cost(self, cluster: Bindings) -> float:
-        return self._program.cost(cluster)
+    def cost(self, cluster: Bindings, limit: float = PER_EXPRESSION) -> float:
+        """The estimated cost, a closer estimate where it is above the limit."""
+        return self._program.cost(cluster, limit)
 
     def matches(self, cluster: Bindings) -> bool:
         """Whether the expression is true. Errors, non-boolean results and an exceeded cost limit do not match."""

@@ -50,8 +50,8 @@ class Replicas(_Extra, frozen=True):
 class Window(_Extra, frozen=True):
     """Daily, or on the given days, from `start` to `end`; past midnight if `end` is not later than `start`."""
 
-    start: Annotated[str, Meta(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")]
-    end: Annotated[str, Meta(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")]
+    start: Annotated[str, Meta(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$")]
+    end: Annotated[str, Meta(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$")]
     days: tuple[Literal["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"], ...] = ()
     time_zone: str = "UTC"
 

@@ -29,7 +29,7 @@ from wharfinger.systems.placement.kinds.views import (
 from wharfinger.systems.placement.rules import taints
 from wharfinger.systems.placement.rules.amounts import approximate
 from wharfinger.systems.placement.rules.capacity import CapacityAnswer, read_answer
-from wharfinger.systems.placement.rules.cel import bind_cluster
+from wharfinger.systems.placement.rules.cel import bind_cluster, cost_per_cluster
 from wharfinger.systems.placement.rules.selectors import Selector
 
 Mask = NDArray[np.bool_]  # [row]
@@ -285,12 +285,14 @@ class Fleet:
         return fill
 
     def _cel_filler(self, selector: Selector, now: float) -> Callable[[list[NDArray[Any]], int], None]:
+        budget = cost_per_cluster(len(self.names))
+
         def fill(arrays: list[NDArray[Any]], row: int) -> None:
             cluster = self.clusters[row]
             arrays[0][row] = (
                 cluster is not None
                 and selector.matches(cluster.metadata.labels, cluster.claims)
-                and selector.evaluates(self.bound(row, now))
+                and selector.evaluates(self.bound(row, now), budget)
             )
 
         return fill

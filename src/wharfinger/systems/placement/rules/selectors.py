@@ -19,7 +19,7 @@ from wharfinger.api.selectors import (
 )
 from wharfinger.cel import Bindings
 from wharfinger.systems.placement.kinds.views import CLUSTER_SET_LABEL, ClusterSelector, ManagedClusterSet
-from wharfinger.systems.placement.rules.cel import COST_PER_CLUSTER, cluster_expression
+from wharfinger.systems.placement.rules.cel import cluster_expression
 
 
 class BadClusterSelector(ValueError):
@@ -41,12 +41,11 @@ class Selector:
         """Evaluates labels and claims, without CEL."""
         return not self.never and matches(self.labels, labels) and matches(self.claims, claims)
 
-    def evaluates(self, cluster: Bindings) -> bool:
-        """Evaluates the CEL expressions."""
-        budget = float(COST_PER_CLUSTER)
+    def evaluates(self, cluster: Bindings, budget: float) -> bool:
+        """Evaluates the CEL expressions. A cluster on which they cost more than the budget does not match."""
         for expression in self.expressions:
             compiled = cluster_expression(expression)
-            budget -= compiled.cost(cluster)
+            budget -= compiled.cost(cluster, budget)
             if budget < 0 or not compiled.matches(cluster):
                 return False
         return True

@@ -25,7 +25,7 @@ from wharfinger.client.informer import Informer
 from wharfinger.client.interface import Client
 from wharfinger.client.timers import Clock, SystemClock, background, background_sleep
 from wharfinger.systems.placement.kinds.names import MANAGED_CLUSTERS
-from wharfinger.systems.placement.kinds.views import ManagedCluster
+from wharfinger.systems.placement.kinds.views import DEFAULT_LEASE_SECONDS, ManagedCluster, lease_seconds
 from wharfinger.systems.placement.scores.normalise import Linear
 from wharfinger.systems.placement.scores.publish import FAILURES, ScorePublisher
 
@@ -34,7 +34,6 @@ log = logging.getLogger(__name__)
 LEASE = "managed-cluster-lease"
 AVAILABLE, JOINED = "ManagedClusterConditionAvailable", "ManagedClusterJoined"
 KUBE_VERSION_CLAIM, ID_CLAIM = "kubeversion.open-cluster-management.io", "id.k8s.io"
-LEASE_SECONDS = 60  # if the ManagedCluster asks for 0
 SHORTEST_INTERVAL = 1.0  # seconds between two reports, whatever the hub does
 _ATTEMPTS = 5  # to update the status that the hub updates too
 
@@ -139,7 +138,6 @@ class Agent:
     async def run(self, interval: float) -> None:
         """Reports every `interval` seconds until cancelled, and at once when the hub accepts the cluster or says
         something else about its availability than the last report."""
-        self._report_due, self._lease_due = asyncio.Event(), asyncio.Event()
         known = Informer(self._hub, MANAGED_CLUSTERS, ManagedCluster, field_selector=f"metadata.name={self._cluster}")
         known.add_handler(lambda new: self._seen(None, new), self._seen)
         async with asyncio.TaskGroup() as tasks:
@@ -172,9 +170,9 @@ class Agent:
         while True:
             self._lease_due.clear()
             found = known.get(self._cluster)
-            seconds = LEASE_SECONDS
+            seconds = DEFAULT_LEASE_SECONDS
             if found is not None and found.spec.hub_accepts_client:
-                seconds = found.spec.lease_duration_seconds or LEASE_SECONDS
+                seconds = lease_seconds(found.spec.lease_duration_seconds)
                 try:
                     await self._renew(seconds)
                 except FAILURES as error:
@@ -190,7 +188,7 @@ class Agent:
             return False
         usage, fault = await self._measure()
         # Before the status: with an old lease, the hub would take the status of a returning agent for an old one.
-        await self._renew(spec.get("leaseDurationSeconds") or LEASE_SECONDS)
+        await self._renew(lease_seconds(spec.get("leaseDurationSeconds") or 0))
         await self._tell_status(found, usage, fault)
         if usage is not None:
             await self._publisher.publish(self._cluster, scores_of(usage, self._scales), again_in=again_in)

@@ -14,6 +14,7 @@ from wharfinger.api import quota as rules
 from wharfinger.api.errors import forbidden
 from wharfinger.api.kinds.builtin import NODES, PODS, RESOURCE_QUOTAS
 from wharfinger.api.quantity import BadQuantity, parse_nano
+from wharfinger.api.resource_names import PLAIN, ResourceNames
 from wharfinger.api.resources import Amounts
 from wharfinger.api.selectors import BadSelector
 from wharfinger.api.views import Node, Pod, ResourceQuota, decode, view
@@ -50,7 +51,11 @@ class ClusterLookup(Protocol):
 
 
 def reserved(
-    reservations: Iterable[Reservation], pods: Iterable[Pod], namespace: str, lookup: ClusterLookup
+    reservations: Iterable[Reservation],
+    pods: Iterable[Pod],
+    namespace: str,
+    lookup: ClusterLookup,
+    names: ResourceNames = PLAIN,
 ) -> Amounts:
     """Quota usage of the reservations in a namespace, by quota resource name. `pods` are the pods of the namespace;
     consumers in other namespaces are looked up from the status of the reservation."""
@@ -86,7 +91,7 @@ def reserved(
         for name in share.reserved:
             if amount := share.unused(name):
                 total[name] = total.get(name, 0) + amount
-    return _quota_names(total)
+    return _quota_names(total, names)
 
 
 def _free_on(node: Node | None, reservations: Sequence[Reservation], lookup: ClusterLookup) -> Callable[[], Amounts]:
@@ -127,13 +132,14 @@ def _owners_among(reservation: Reservation, pods: Iterable[Pod]) -> list[Pod]:
     return [pod for pod in pods if owned_by(owners, pod)]
 
 
-def _quota_names(amounts: Mapping[str, int]) -> Amounts:
+def _quota_names(amounts: Mapping[str, int], names: ResourceNames) -> Amounts:
     """Amounts by the quota names that a pod with these requests is charged under, without the pod count."""
     requests = {name: f"{amount}n" for name, amount in amounts.items()}
     pod = Pod(
         spec=PodSpec(containers=(Container(name="reserved", resources=ResourceRequirements(requests=dict(requests))),))
     )
-    return {name: amount for name, amount in rules.pod_usage(pod, 0.0).items() if name not in ("pods", "count/pods")}
+    usage = rules.pod_usage(pod, 0.0, names)
+    return {name: amount for name, amount in usage.items() if name not in ("pods", "count/pods")}
 
 
 class ReservedQuotaLookup(ClusterLookup, Protocol):
@@ -179,6 +185,7 @@ class ReservationQuotaReviewer:
     def __init__(self, lookup: ReservedQuotaLookup, now: Callable[[], float]) -> None:
         self._lookup = lookup
         self._now = now
+        self.names: Callable[[], ResourceNames] = lambda: PLAIN  # names that mean the same resource
 
     def concerns(self, group: str, plural: str, subresource: str) -> bool:
         return (group, plural, subresource) == (RESERVATIONS.group, RESERVATIONS.plural, "")
@@ -186,7 +193,7 @@ class ReservationQuotaReviewer:
     def used(self, namespace: str, pod: Pod | None = None) -> Amounts:
         """Reserved amounts in a namespace, assuming that `pod` has been created."""
         pods = _with(self._lookup.pods(namespace), pod)
-        return reserved(self._lookup.reservations(), pods, namespace, self._lookup)
+        return reserved(self._lookup.reservations(), pods, namespace, self._lookup, self.names())
 
     def review(self, request: Request) -> Review:
         if request.object is None or request.operation not in ("CREATE", "UPDATE"):
@@ -195,10 +202,11 @@ class ReservationQuotaReviewer:
         namespace = charged_namespace(new)
         current, pods = list(self._lookup.reservations()), list(self._lookup.pods(namespace))
         others = [each for each in current if each.metadata.name != new.metadata.name]
-        after = reserved([*others, new], pods, namespace, self._lookup)
-        before = reserved(current, pods, namespace, self._lookup)
+        names = self.names()
+        after = reserved([*others, new], pods, namespace, self._lookup, names)
+        before = reserved(current, pods, namespace, self._lookup, names)
         wanted = {name: amount - before.get(name, 0) for name, amount in after.items()}
-        used = _pods_used(pods, self._now())
+        used = _pods_used(pods, self._now(), names)
         rules.add(used, before)
         why = _refusal(self._lookup.quotas(namespace), wanted, used)
         return Review(denied=forbidden(RESERVATIONS.group, RESERVATIONS.plural, request.name, why)) if why else PASS
@@ -250,10 +258,10 @@ def _refusal(quotas: Iterable[ResourceQuota], wanted: Amounts, used: Amounts) ->
     return ""
 
 
-def _pods_used(pods: Iterable[Pod], now: float) -> Amounts:
+def _pods_used(pods: Iterable[Pod], now: float, names: ResourceNames = PLAIN) -> Amounts:
     total: Amounts = {}
     for pod in pods:
-        rules.add(total, rules.pod_usage(pod, now))
+        rules.add(total, rules.pod_usage(pod, now, names))
     return total
 
 
@@ -262,6 +270,7 @@ class ReservedQuota(QuotaExtension):
 
     def __init__(self, reviewer: ReservationQuotaReviewer) -> None:
         self._reviewer = reviewer
+        reviewer.names = self.names_of_all
 
     def held(self, namespace: str, coming: Pod | None = None) -> Amounts:
         return self._reviewer.used(namespace, coming)

@@ -15,7 +15,7 @@ from wharfinger.cli.options import cluster_options, open_client
 @click.option("-n", "--namespace", default="", help="The namespace of the workload.  [default: the context's]")
 @click.option("--replicas", type=click.IntRange(min=0), default=1, show_default=True, help="The number of pods.")
 @click.option("--ttl", default="24h", show_default=True, help="How long the resources are reserved; 0 means forever.")
-@click.option("--name", default="", help="The name of the ReservationSet.  [default: NAMESPACE-NAME]")
+@click.option("--name", default="", help="The name of the ReservationSet.  [default: KIND.NAMESPACE.NAME]")
 @click.option(
     "--pre-allocate", is_flag=True, help="Reserve on nodes without enough free resources and wait until they are freed."
 )

@@ -6,6 +6,8 @@ The functions take any client and a `say` callback, so they also run in tests wi
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import time
 from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
@@ -15,10 +17,13 @@ from wharfinger.api.errors import NotFound
 from wharfinger.api.kinds.builtin import NODES, PODS
 from wharfinger.api.object_meta import controller_of
 from wharfinger.api.registry import Document, Resource
+from wharfinger.api.times import parse_time
 from wharfinger.client.interface import Client
 from wharfinger.systems.reservation.controllers.sets import SET_LABEL
 from wharfinger.systems.reservation.kinds.names import POD_MIGRATION_JOBS, RESERVATION_SETS, RESERVATIONS
+from wharfinger.systems.reservation.kinds.reservation_set import LONGEST_NAME
 from wharfinger.systems.reservation.rules.migration import ABORT, unmovable
+from wharfinger.systems.reservation.rules.reservations import ttl_seconds
 
 Say = Callable[[str], None]
 
@@ -61,9 +66,11 @@ async def reserve(
     *,
     replicas: int,
     name: str,
+    now: Callable[[], float] = time.time,
     **spec: Any,
 ) -> str:
-    """Create the ReservationSet, or update an existing one of the same name; returns its name."""
+    """Create the ReservationSet and return its name. If there is one of that name, it reserves as many again, whatever
+    was used of it, for as long from now."""
     try:
         found = await client.get(resource, workload, namespace)
     except NotFound:
@@ -72,8 +79,7 @@ async def reserve(
             f"`kubectl get {resource.plural} -A`"
         ) from None
     found.setdefault("kind", resource.kind)
-    # Reservations carry the set's name as a label value, which is limited to 63 characters.
-    wanted = set_for(found, name=name or f"{namespace}-{workload}"[:63].rstrip("-."), replicas=replicas, **spec)
+    wanted = set_for(found, name=name or set_name(resource, namespace, workload), replicas=replicas, **spec)
     name = wanted["metadata"]["name"]
     try:
         current = await client.get(RESERVATION_SETS, name)
@@ -81,10 +87,30 @@ async def reserve(
         await _create(client, RESERVATION_SETS, wanted)
         say(f"reservationset {name} created: {replicas} for {resource.kind.lower()} {namespace}/{workload}")
         return name
-    current["spec"] = wanted["spec"]
+    _renew(current, wanted["spec"], now())
     await client.update(RESERVATION_SETS, current)
     say(f"reservationset {name} updated: {replicas} for {resource.kind.lower()} {namespace}/{workload}")
     return name
+
+
+def set_name(resource: Resource, namespace: str, workload: str) -> str:
+    """The name of the set for a workload. Neither a kind nor a namespace has a dot, so no two workloads share one; and
+    reservations carry it as a label value, which is limited to 63 characters."""
+    name = f"{resource.kind.lower()}.{namespace}.{workload}"
+    if len(name) <= LONGEST_NAME:
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:10]
+    return f"{name[: LONGEST_NAME - len(digest) - 1].rstrip('-.')}-{digest}"
+
+
+def _renew(current: Document, spec: Document, now: float) -> None:
+    """Give an existing set a new spec. Its replicas include those that were used, and its ttl counts from its creation."""
+    used = int((current.get("status") or {}).get("used") or 0)
+    seconds = ttl_seconds(spec["ttl"]) if spec.get("ttl") is not None else 0.0
+    current["spec"] = {**spec, "replicas": spec["replicas"] + used}
+    if seconds > 0:
+        age = max(0.0, now - parse_time(current["metadata"]["creationTimestamp"]))
+        current["spec"]["ttl"] = f"{int(age + seconds)}s"
 
 
 async def _create(client: Client, resource: Resource, document: Document) -> Document:
@@ -101,6 +127,7 @@ async def follow_set(client: Client, name: str, say: Say, timeout: float) -> boo
     """Report progress until all reservations are available or used. Returns False on timeout."""
     loop = asyncio.get_running_loop()
     end, said = loop.time() + timeout, ""
+    reasons: list[str] = []
     while True:
         document = await client.get(RESERVATION_SETS, name)
         status, wanted = document.get("status") or {}, document["spec"].get("replicas", 1)
@@ -111,11 +138,16 @@ async def follow_set(client: Client, name: str, say: Say, timeout: float) -> boo
             said = line
         if seen and status.get("available", 0) + status.get("used", 0) >= wanted:
             return True
+        found = await _why_not(client, name, status)
+        if seen and found != reasons:
+            for why in found:
+                say(f"  {why}")
+            reasons = found
         if loop.time() >= end:
             if "observedGeneration" not in status:
                 say(f"reservationset {name} has not been reconciled yet; is `wharf controllers` running?")
-            for why in await _why_not(client, name, status):
-                say(f"  {why}")
+            elif status.get("pending") and not reasons:
+                say("  no scheduler has processed the reservations yet; is `wharf scheduler` running?")
             say(set_hint(name))
             return False
         await asyncio.sleep(POLL_SECONDS)
@@ -138,7 +170,7 @@ def job_hint(name: str) -> str:
 
 
 def _set_line(status: Document, wanted: int) -> str:
-    parts = [f"{status.get('available', 0)}/{wanted} available"]
+    parts = [f"{status.get('available', 0)}/{max(0, wanted - status.get('used', 0))} available"]
     parts += [f"{status[sort]} {sort}" for sort in ("used", "waiting", "pending") if status.get(sort)]
     return ", ".join(parts)
 
@@ -153,7 +185,7 @@ async def _why_not(client: Client, name: str, status: Document) -> list[str]:
         status = document.get("status") or {}
         if status.get("phase") in ("Pending", "Waiting"):
             conditions = [each for each in status.get("conditions") or () if each.get("status") == "False"]
-            for each in conditions or [{"message": "not processed by a scheduler yet"}]:
+            for each in conditions:
                 message = str(each.get("message"))
                 found[message] = found.get(message, 0) + 1
     return [*refused, *(f"{count}: {message}" for message, count in sorted(found.items()))]

@@ -7,16 +7,19 @@ Available. A job that ends before the eviction leaves the pod running and delete
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 
 from wharfinger.api.errors import AlreadyExists, ApiError, NotFound, TooManyRequests
 from wharfinger.api.kinds.builtin import POD_DISRUPTION_BUDGETS, PODS
 from wharfinger.api.registry import Document
+from wharfinger.api.times import parse_time
 from wharfinger.api.views import Pod, PodDisruptionBudget
 from wharfinger.controllers.context import ContextController, ControllerContext
 from wharfinger.systems.reservation.kinds.names import POD_MIGRATION_JOBS, RESERVATIONS
 from wharfinger.systems.reservation.kinds.views import PodMigrationJob, Reservation
 from wharfinger.systems.reservation.rules import migration as rules
 from wharfinger.systems.reservation.rules.conditions import probed_condition, with_condition
+from wharfinger.systems.reservation.settings import ReservationSettings
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +35,7 @@ class PodMigrationController(ContextController[str]):
 
     def __init__(self, context: ControllerContext) -> None:
         super().__init__(context)
+        self._keep_seconds = context.configuration.of(ReservationSettings).gc_seconds
         self._jobs = context.informers.of(POD_MIGRATION_JOBS, PodMigrationJob)
         self._reservations = context.informers.of(RESERVATIONS, Reservation)
         self._pods = context.informers.of(PODS, Pod)
@@ -65,7 +69,10 @@ class PodMigrationController(ContextController[str]):
 
     async def reconcile(self, key: str) -> None:
         known = self._jobs.get(key)
-        if known is None or known.ended or known.metadata.deletion_timestamp:
+        if known is None or known.metadata.deletion_timestamp:
+            return
+        if known.ended:
+            await self._collect(known)
             return
         try:
             # The next step depends on the last status written, which the informer may not have received yet.
@@ -90,6 +97,18 @@ class PodMigrationController(ContextController[str]):
             await self._await_replacement(job)
         else:
             await self._reserve_first(job)
+
+    async def _collect(self, job: PodMigrationJob) -> None:
+        """Delete a job some time after it has ended."""
+        ended = job.status.condition("Complete")
+        if not self._keep_seconds or ended is None or not ended.last_transition_time:
+            return
+        left = parse_time(ended.last_transition_time) + self._keep_seconds - self.context.now()
+        if left > 0:
+            self.queue.add_after(job.metadata.name, left, background=True)
+            return
+        with suppress(NotFound):
+            await self.client.delete(POD_MIGRATION_JOBS, job.metadata.name, uid=job.metadata.uid)
 
     async def _out_of_time(self, job: PodMigrationJob, evicted: bool) -> bool:
         moment, now = rules.deadline(job), self.context.now()

@@ -116,7 +116,7 @@ class WatchedReservations(QuotaExtension):
 
     def held(self, namespace: str, coming: Pod | None = None) -> Amounts:
         pods = self._pods_by_namespace.get(namespace)
-        return reserved(self._reservations, pods, namespace, self._cluster)
+        return reserved(self._reservations, pods, namespace, self._cluster, self.names_of_all())
 
     def _reservation_changed(self, changed: Reservation) -> None:
         self._changed(charged_namespace(changed))

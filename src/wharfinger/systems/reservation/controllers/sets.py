@@ -1,14 +1,19 @@
-"""Maintains the reservations of a ReservationSet. They are numbered, so that none is created twice."""
+"""Maintains the reservations of a ReservationSet. They are numbered, so that none is created twice.
+
+The numbers of used ones are kept in the status, because garbage collection deletes used reservations. A set that is used
+up or has expired is deleted in the same way.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
 
 from wharfinger.admission.requesters import REQUESTER
-from wharfinger.api.conditions import new_condition, set_condition
+from wharfinger.api.conditions import find_condition, new_condition, set_condition
 from wharfinger.api.errors import AlreadyExists, ApiError, NotFound
 from wharfinger.api.object_meta import controller_reference
 from wharfinger.api.registry import Document
@@ -18,11 +23,14 @@ from wharfinger.controllers.context import ContextController, ControllerContext
 from wharfinger.controllers.status_patches import patch_status
 from wharfinger.systems.reservation.kinds.names import RESERVATION_SETS, RESERVATIONS
 from wharfinger.systems.reservation.kinds.views import Reservation, ReservationSpec
+from wharfinger.systems.reservation.rules.number_ranges import numbers_in, ranges_text
 from wharfinger.systems.reservation.rules.reservations import DEFAULT_TTL, INNER, RESTRICTED_OPTIONS, ttl_seconds
+from wharfinger.systems.reservation.settings import ReservationSettings
 
 SET_LABEL = "wharfinger.dev/reservation-set"
 _SET_FIELDS = ("replicas", "replaceUsed", "ttl", "expires")  # fields of the set that are not copied to its reservations
 _COPIED_ANNOTATIONS = (INNER, REQUESTER, RESTRICTED_OPTIONS)  # annotations copied from the set to its reservations
+FINISHED = "Finished"  # condition: nothing more will happen
 CREATE_BATCH = 50  # reservations created before the status is updated
 REJECTION_RETRY = 30.0  # seconds before a rejected creation is retried
 CONFLICT_RETRY = 1.0  # seconds before a name conflict is checked again
@@ -35,6 +43,7 @@ class ReservationSetPlan:
     create: list[int] = field(default_factory=list)
     delete: list[int] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
+    used: set[int] = field(default_factory=set)  # numbers of used reservations, whether or not they still exist
 
 
 def plan(
@@ -43,12 +52,14 @@ def plan(
     *,
     replace_used: bool,
     over: bool,
+    used: Collection[int] = (),
     taken: Callable[[int], bool] = lambda number: False,
 ) -> ReservationSetPlan:
-    """Plan the next changes to a set. Nothing is created once the set has expired (`over`). `taken` tells whether the
-    name for a number belongs to an unrelated reservation."""
+    """Plan the next changes to a set. Nothing is created once the set has expired (`over`). `used` has the numbers of
+    reservations that were used before; `taken` tells whether the name for a number belongs to an unrelated reservation."""
     planned = ReservationSetPlan(counts=dict.fromkeys(("Available", "Waiting", "Pending", "Succeeded"), 0))
-    counted = number = 0
+    planned.used = {*used, *(number for number, each in there.items() if each.phase == "Succeeded")}
+    counted = 0 if replace_used else len(planned.used)
     for number in sorted(there):
         reservation = there[number]
         if reservation.terminating:
@@ -57,14 +68,15 @@ def plan(
             if not over:
                 planned.delete.append(number)
             continue
-        if reservation.phase != "Succeeded" or not replace_used:
+        if reservation.phase != "Succeeded":
             counted += 1
-        planned.counts[reservation.phase] += 1
+            planned.counts[reservation.phase] += 1
+    planned.counts["Succeeded"] = len(planned.used)
     if counted > wanted:
         planned.delete += _surplus(there, counted - wanted)
     number = 0
     while counted < wanted and not over:
-        if number not in there and not taken(number):
+        if number not in there and number not in planned.used and not taken(number):
             planned.create.append(number)
             counted += 1
         number += 1
@@ -121,6 +133,7 @@ class ReservationSetController(ContextController[str]):
 
     def __init__(self, context: ControllerContext) -> None:
         super().__init__(context)
+        self._keep_seconds = context.configuration.of(ReservationSettings).gc_seconds
         self._sets = context.documents(RESERVATION_SETS)
         self._reservations = context.informers.of(RESERVATIONS, Reservation)
         self._by_owner = self._reservations.index("controller", _owner_uid)
@@ -144,11 +157,17 @@ class ReservationSetController(ContextController[str]):
         there = self._numbered(document)
         spec, now = document["spec"], self.context.now()
         _, end = expiry(document)
+        if await self._collect(document, now):
+            return
+        if end is not None and now <= end:
+            self.queue.add_after(key, end - now + 0.001, background=True)
+        status = document.get("status") or {}
         planned = plan(
             spec.get("replicas", 1),
             there,
             replace_used=bool(spec.get("replaceUsed")),
             over=end is not None and now > end,
+            used=numbers_in(str(status.get("usedNumbers") or "")),
             taken=lambda number: number not in there and self._reservations.get(f"{key}-{number}") is not None,
         )
         for number in planned.delete:
@@ -161,7 +180,23 @@ class ReservationSetController(ContextController[str]):
         for number, reservation in there.items():
             if number not in planned.delete and not reservation.ended:
                 await self._update(document, number, reservation)
-        await self._write_status(document, planned, refusal)
+        await self._write_status(document, planned, refusal, over=end is not None and now > end)
+
+    async def _collect(self, document: Document, now: float) -> bool:
+        """Delete a set some time after it has finished; returns whether that was done."""
+        finished = find_condition((document.get("status") or {}).get("conditions") or (), FINISHED) or {}
+        if not self._keep_seconds or finished.get("status") != "True":
+            return False
+        moment = parse_time(finished["lastTransitionTime"]) + self._keep_seconds
+        metadata = document["metadata"]
+        if now < moment:
+            self.queue.add_after(metadata["name"], moment - now, background=True)
+            return False
+        if (document.get("status") or {}).get("observedGeneration") != metadata.get("generation", 0):
+            return False  # it was edited since
+        with suppress(NotFound):
+            await self.client.delete(RESERVATION_SETS, metadata["name"], uid=metadata["uid"])
+        return True
 
     async def _create(self, key: str, documents: list[Document]) -> str:
         """Create reservations; returns the reason if they were rejected for now, for example by a quota."""
@@ -220,27 +255,44 @@ class ReservationSetController(ContextController[str]):
         except NotFound:
             return
 
-    async def _write_status(self, document: Document, planned: ReservationSetPlan, refusal: str) -> None:
+    async def _write_status(self, document: Document, planned: ReservationSetPlan, refusal: str, *, over: bool) -> None:
         counts, wanted = planned.counts, document["spec"].get("replicas", 1)
         ready = counts["Available"] + counts["Succeeded"] >= wanted
         message = f"{counts['Available']} available and {counts['Succeeded']} used out of {wanted}"
         reason = "AllAvailable" if ready else "Refused" if refusal else "NotYetAvailable"
         if refusal:
             message = f"{message}; creation was rejected: {refusal}"
+        now = self.context.now()
         conditions = set_condition(
-            (document.get("status") or {}).get("conditions") or (),
-            new_condition("Ready", ready, reason, message, self.context.now()),
+            (document.get("status") or {}).get("conditions") or (), new_condition("Ready", ready, reason, message, now)
         )
+        why = _finished(document, planned, over=over)
+        if why is not None or find_condition(conditions, FINISHED) is not None:
+            reason, message = why or ("InUse", "reservations are kept")
+            conditions = set_condition(conditions, new_condition(FINISHED, why is not None, reason, message, now))
         status = {
             "replicas": sum(counts.values()),
             "available": counts["Available"],
             "waiting": counts["Waiting"],
             "pending": counts["Pending"],
             "used": counts["Succeeded"],
+            "usedNumbers": ranges_text(planned.used) or None,
             "observedGeneration": document["metadata"].get("generation", 0),
             "conditions": conditions,
         }
         await patch_status(self.client, RESERVATION_SETS, document, status)
+
+
+def _finished(document: Document, planned: ReservationSetPlan, *, over: bool) -> tuple[str, str] | None:
+    """Reason and message if nothing more will happen; None if it may."""
+    counts, spec = planned.counts, document["spec"]
+    if any(counts[phase] for phase in ("Available", "Waiting", "Pending")):
+        return None
+    if over:
+        return "Expired", "the set has expired"
+    if not spec.get("replaceUsed") and counts["Succeeded"] >= spec.get("replicas", 1) > 0:
+        return "AllUsed", "all reservations have been used"
+    return None
 
 
 def _owner_uid(reservation: Reservation) -> list[str]:

@@ -7,11 +7,13 @@ from typing import Annotated
 
 from msgspec import Meta, field
 
-from wharfinger.api.fields import FieldError
+from wharfinger.api.fields import FieldError, invalid
 from wharfinger.api.registry import Column, Document, Kind, Scale
 from wharfinger.api.schema.models import Conditions, Int32, Int64, Model, defaulter, doc, kind_schema, validator
 from wharfinger.systems.reservation.kinds.names import RESERVATION_SETS
 from wharfinger.systems.reservation.kinds.reservation import ReservationSpecModel, fill, reservation_spec_faults
+
+LONGEST_NAME = 63
 
 
 class ReservationSetSpecModel(ReservationSpecModel):
@@ -30,7 +32,8 @@ class ReservationSetStatusModel(Model):
     available: Int32 = 0
     waiting: Int32 = 0
     pending: Int32 = 0
-    used: Annotated[Int32, doc("Reservations that have been used up.")] = 0
+    used: Annotated[Int32, doc("Reservations that have been used up, including deleted ones.")] = 0
+    used_numbers: Annotated[str, doc("The numbers of the reservations that have been used up, such as 0-4,7.")] = ""
     observed_generation: Int64 = 0
     conditions: Conditions = field(default_factory=list)
 
@@ -44,6 +47,10 @@ class ReservationSetModel(Model):
 
 def _faults(document: Document, old: Document | None) -> Iterator[FieldError]:
     yield from reservation_spec_faults(document["spec"], "spec")
+    name = document["metadata"].get("name") or ""
+    if old is None and len(name) > LONGEST_NAME:
+        # Its reservations carry the name as a label value.
+        yield invalid("metadata.name", name, f"must be no more than {LONGEST_NAME} characters")
 
 
 KIND = Kind(

@@ -7,7 +7,8 @@ from contextlib import suppress
 
 import numpy as np
 
-from wharfinger.api.selectors import BadSelector, parse_int64
+from wharfinger.api.numbers import parse_int64
+from wharfinger.api.selectors import BadSelector
 from wharfinger.framework.columns import Ints, Rows
 from wharfinger.framework.plugin import MAX_SCORE
 from wharfinger.framework.shapes import Shape

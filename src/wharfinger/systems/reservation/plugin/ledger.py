@@ -35,6 +35,7 @@ from wharfinger.systems.reservation.rules.reservations import (
     annotated_names,
     annotated_quantities,
     is_reservation,
+    mover_name,
     order_of,
     stand_in,
     stand_in_name,
@@ -270,6 +271,8 @@ class ReservationLedger:
         if old is None and new.consumers:
             self.gave_back = True  # pods that it adopted were counted beside it until now
         new.stand_in.charge, new.stand_in.nonzero = new.charge(), new.nonzero()
+        if old is not None and old.stand_in.node_name != new.stand_in.node_name:
+            self._tables.remove_pod((new.stand_in.key[0], mover_name(uid)))  # it has moved
         self._tables.add_pod(new.stand_in)
         self.log.append(number)
 
@@ -516,7 +519,7 @@ class ReservationLedger:
             waiting = [
                 holding
                 for uid in self.stand_ins_on.get(row, ())
-                if (holding := self.holdings.get(uid)) is not None and holding.waiting
+                if (holding := self.holdings.get(uid)) is not None and holding.waiting and holding.row == row
             ]
             found += self._ready_on(row, sorted(waiting, key=_waiting_order)) if waiting else []
         return found

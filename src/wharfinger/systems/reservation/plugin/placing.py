@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+
 import numpy as np
 
 from wharfinger.framework.columns import Bools, Ints, Rows
-from wharfinger.framework.plugin import MAX_SCORE, Prepared, Scope
+from wharfinger.framework.plugin import MAX_SCORE, Overlays, Prepared, Scope
 from wharfinger.framework.shapes import Shape
-from wharfinger.framework.simulation import Simulation
+from wharfinger.framework.simulation import Overlay, Simulation
 from wharfinger.framework.status import unresolvable
-from wharfinger.framework.tables import Tables
+from wharfinger.framework.tables import PodOnNode, Tables
 from wharfinger.systems.reservation.plugin.ledger import ReservationLedger
 
 NOT_PINNED = unresolvable("node(s) didn't match the nodeName specified by reservation")
@@ -18,7 +20,7 @@ TOO_MANY = unresolvable("Too many pods")
 _WITH_VICTIMS = ("InterPodAffinity", "resourcepolicy")
 
 
-class Placing(Prepared):
+class Placing(Prepared, Overlays):
     """For the stand-in of a reservation.
 
     A pre-allocation does not need free room now: it is limited only by the other reservations on the node, and prefers
@@ -26,7 +28,7 @@ class Placing(Prepared):
     """
 
     scope = Scope.ROW
-    filters = True
+    filters = widens = True
 
     def __init__(
         self,
@@ -37,6 +39,7 @@ class Placing(Prepared):
         policy: str,
         pre_allocation: bool,
         guarantees: bool = False,
+        moved: str = "",
     ) -> None:
         super().__init__()
         self._tables = tables
@@ -44,6 +47,9 @@ class Placing(Prepared):
         self._pinned = pinned
         self._policy = policy
         self._pre_allocation = self.scores = pre_allocation
+        self._shape = shape
+        self._moved = moved  # uid of the pod that the reservation replaces
+        self._known: PodOnNode | None = None  # that pod
         self._wanted = tables.charge(shape)
         self._not_pinned = self.refuse(NOT_PINNED)
         self._conflict = self.refuse(POLICY_CONFLICT)
@@ -51,6 +57,35 @@ class Placing(Prepared):
         if pre_allocation:
             # Constraints that keep the preemptor off the node while its victims run do not apply to its guarantee.
             self.replaces = frozenset({"NodeResourcesFit", *(_WITH_VICTIMS if guarantees else ())})
+
+    # -- the pod that the reservation replaces
+
+    @property
+    def overlays(self) -> Overlays | None:
+        return self if self._moved else None
+
+    def _moved_pod(self) -> PodOnNode | None:
+        pods, known = self._tables.pods, self._known
+        if known is None or pods.get(known.key) is not known:
+            self._known = known = next((pod for pod in pods.values() if pod.pod.metadata.uid == self._moved), None)
+        return known
+
+    @property
+    def overlaid(self) -> Collection[int]:
+        """The rows that share a domain with the pod, for anti-affinity between it and its replacement."""
+        pod, found = self._moved_pod(), set[int]()
+        if pod is None or pod.row < 0:
+            return found
+        terms = (*self._shape.required_anti_affinity, *pod.shape.required_anti_affinity)
+        for key in {term.topology_key for term in terms}:
+            found.update(self._tables.label(key).rows_like(pod.row))
+        return found
+
+    def overlays_on(self, row: int, *, evicting: bool = False) -> Sequence[Overlay]:
+        pod = self._moved_pod()
+        return () if pod is None else (lambda simulation: simulation.remove_elsewhere(pod),)
+
+    # -- filtering
 
     def filter(self, rows: Rows) -> Ints:
         codes = np.zeros(len(rows), dtype=np.int64)

@@ -27,11 +27,13 @@ from wharfinger.systems.reservation.rules.reservations import (
     ALLOCATED,
     EXACT_MATCH,
     IGNORED,
+    MOVED_POD,
     NOT_PREEMPTIBLE,
     RESERVATION,
     RESERVATION_NODE,
     allocation_text,
     is_guarantee,
+    is_mover,
     is_reservation,
 )
 
@@ -48,9 +50,8 @@ class ReservationKey(NamedTuple):
     affinity: str | None = None
     exact: str | None = None
     ignoring: bool = False
-    stand_in: tuple[str, str, bool, bool] | None = (
-        None  # pinned node, allocate policy, pre-allocation, preemption guarantee
-    )
+    # Pinned node, allocate policy, pre-allocation, preemption guarantee, uid of the pod that it replaces.
+    stand_in: tuple[str, str, bool, bool, str] | None = None
     adopting: str = ""  # uid of a reservation that takes over pods; makes the shape unique
 
 
@@ -98,10 +99,12 @@ class ReservationPlugin(Plugin):
             spec = None if reservation is None else reservation.spec
             pinned = pod.metadata.annotations.get(RESERVATION_NODE, "")
             policy, pre = ("", False) if spec is None else (spec.allocate_policy, spec.pre_allocation)
+            pre = pre and not is_mover(pod)
+            moved = "" if reservation is None else reservation.metadata.annotations.get(MOVED_POD, "")
             adopting = reservation is not None and adopts(reservation)
             guarantees = reservation is not None and is_guarantee(reservation)
             return ReservationKey(
-                stand_in=(pinned, policy, pre, guarantees), adopting=pod.metadata.uid if adopting else ""
+                stand_in=(pinned, policy, pre, guarantees, moved), adopting=pod.metadata.uid if adopting else ""
             )
         metadata = pod.metadata
         if self.args.honour_ignored_label and metadata.labels.get(IGNORED) == "true":

@@ -11,7 +11,7 @@ from wharfinger.api.registry import Document
 from wharfinger.api.times import parse_time
 from wharfinger.systems.reservation.kinds.names import POD_MIGRATION_JOBS, RESERVATIONS
 from wharfinger.systems.reservation.kinds.views import PodMigrationJob
-from wharfinger.systems.reservation.rules.reservations import ORDER, ttl_seconds
+from wharfinger.systems.reservation.rules.reservations import MOVED_POD, ORDER, ttl_seconds
 
 LOWEST_ORDER = "1"  # the lowest valid value of the order label
 ABORT = "wharfinger.dev/abort"
@@ -77,7 +77,7 @@ def reservation_for(job: PodMigrationJob, pod: Document) -> Document:
                 **(metadata.get("labels") or {}),
                 JOB_LABEL: label_value(job.metadata.name),
             },
-            "annotations": _annotations(job, metadata),
+            "annotations": {**_annotations(job, metadata), MOVED_POD: pod_metadata.get("uid", "")},
             "ownerReferences": [controller_reference(POD_MIGRATION_JOBS, job.metadata)],
         },
         "spec": spec,

@@ -12,9 +12,9 @@ from typing import Any, TypeGuard
 import msgspec
 
 from wharfinger.api.defaults.pods import pod_of_template
+from wharfinger.api.numbers import parse_int64
 from wharfinger.api.quantity import BadQuantity, family, format_nano, parse_nano
 from wharfinger.api.resources import Amounts, in_units, requests_nano
-from wharfinger.api.selectors import parse_int64
 from wharfinger.api.times import parse_duration, parse_time
 from wharfinger.api.views import ObjectMeta, Pod, view
 from wharfinger.api.views.pods import Container, Quantities, ResourceRequirements
@@ -36,6 +36,7 @@ PRE_ALLOCATION_REQUIRED = f"{DOMAIN}/pre-allocation-required"
 PRE_ALLOCATABLE = "pod.koordinator.sh/is-pre-allocatable"
 PRE_ALLOCATABLE_PRIORITY = "pod.koordinator.sh/pre-allocatable-priority"
 PREEMPTOR = "wharfinger.dev/preemptor"  # label: uid of the preempting pod
+MOVED_POD = "wharfinger.dev/moved-pod"  # annotation: uid of the pod whose replacement the reservation is for
 RESERVE_POD = f"{DOMAIN}/reserve-pod"
 RESERVATION_NODE = f"{DOMAIN}/reservation-node"
 
@@ -176,6 +177,24 @@ def order_of(reservation: Reservation) -> int:
 
 def stand_in_name(uid: str) -> str:
     return f"reservation/{uid}"
+
+
+def mover_name(uid: str) -> str:
+    return f"{stand_in_name(uid)}/mover"
+
+
+def is_mover(pod: Pod) -> bool:
+    """Whether the pod stands for a Waiting reservation that looks for a node where it need not wait."""
+    return is_reservation(pod) and pod.metadata.name == mover_name(pod.metadata.uid)
+
+
+def mover(reservation: Reservation, *, scheduler_name: str) -> StandIn:
+    """The item for a Waiting reservation that looks for a node with enough room. Raises BadReservation."""
+    status = msgspec.structs.replace(reservation.status, phase="Pending", node_name="", allocatable={})
+    found = stand_in(msgspec.structs.replace(reservation, status=status), scheduler_name=scheduler_name)
+    return msgspec.structs.replace(
+        found, metadata=msgspec.structs.replace(found.metadata, name=mover_name(found.metadata.uid))
+    )
 
 
 def is_reservation(pod: Pod) -> TypeGuard[StandIn]:

@@ -15,7 +15,7 @@ from wharfinger.scheduler.object_statuses import TRIES, patch_object_status
 from wharfinger.systems.reservation.kinds.names import RESERVATIONS
 from wharfinger.systems.reservation.kinds.views import Reservation
 from wharfinger.systems.reservation.plugin.ledger import ReservationPlacement
-from wharfinger.systems.reservation.rules.reservations import ALLOCATED, allocation_text
+from wharfinger.systems.reservation.rules.reservations import ALLOCATED, allocation_text, is_mover
 from wharfinger.systems.reservation.scheduling.status import available
 
 log = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ async def _write_node(client: Client, clock: Clock, item: StandIn, node: str, ph
             raise NotFound(
                 f'reservations.scheduling.koordinator.sh "{name}" was deleted or replaced while it was being scheduled'
             )
-        if found.phase != "Pending":
+        if found.phase != ("Waiting" if is_mover(item) else "Pending"):
             raise Conflict(f"reservation {name} is already {found.phase}")
         if found.metadata.generation != item.metadata.generation:
             raise Conflict(f"reservation {name} was changed while it was being scheduled")

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from wharfinger.api.registry import Document
 from wharfinger.api.views import Pod
 from wharfinger.framework.stand_ins import StandIn
-from wharfinger.scheduler.instructions import Instruction, PatchStatus
+from wharfinger.scheduler.instructions import Instruction, PatchStatus, RecordEvent
 from wharfinger.scheduler.schedulable import ItemChange, KeptRoom, ObjectCache, Schedulable, SchedulerContext
 from wharfinger.systems.reservation.kinds.names import RESERVATIONS
 from wharfinger.systems.reservation.kinds.views import Reservation
@@ -65,17 +65,21 @@ class ReservationItems(Schedulable):
     # -- stand-ins
 
     def current(self, item: Pod) -> Pod | None:
-        found = self.described(item)
+        found = self._reservation(item)
         return None if found is None else self._pending(found)[0]
 
     def bound(self, item: Pod) -> bool:
-        found = self.described(item)
-        return found is not None and found.holds
+        found = self._reservation(item)
+        return found is not None and found.holds and not rules.is_mover(item)
 
     def title(self, item: Pod) -> str:
         return _name(item)
 
     def described(self, item: Pod) -> Reservation | None:
+        """None for one that looks for a better node: that it found none is no event."""
+        return None if rules.is_mover(item) else self._reservation(item)
+
+    def _reservation(self, item: Pod) -> Reservation | None:
         found = self._reservations.get(_name(item)) if self._reservations is not None else None
         return found if found is not None and found.metadata.uid == item.metadata.uid else None
 
@@ -84,7 +88,11 @@ class ReservationItems(Schedulable):
 
     def _pending(self, reservation: Reservation | None) -> tuple[StandIn | None, str]:
         """The stand-in of a pending reservation for one of our profiles, and the fault if the reservation is invalid."""
-        if reservation is None or reservation.phase != "Pending" or reservation.status.node_name:
+        if reservation is None or reservation.terminating:
+            return None, ""
+        if reservation.phase == "Waiting":
+            return self._mover(reservation), ""
+        if reservation.phase != "Pending" or reservation.status.node_name:
             return None, ""
         try:
             if not reservation.spec.owners:
@@ -102,6 +110,20 @@ class ReservationItems(Schedulable):
         except BadReservation as fault:
             return None, str(fault)
 
+    def _mover(self, reservation: Reservation) -> StandIn | None:
+        """The item of a Waiting reservation that may move to a node where it need not wait."""
+        try:
+            template = rules.template_of(reservation)
+            scheduler = template.spec.scheduler_name
+            if template.spec.node_name or (
+                scheduler not in self.context.engine.profiles and scheduler not in rules.FOREIGN_NAMES
+            ):
+                return None
+            known = scheduler in self.context.engine.profiles
+            return rules.mover(reservation, scheduler_name=scheduler if known else self._profile)
+        except BadReservation:
+            return None
+
     # -- events
 
     def changed(self, old: Reservation | None, new: Reservation | None) -> ItemChange:
@@ -116,10 +138,10 @@ class ReservationItems(Schedulable):
         if new is not None and fault:
             instructions += self._report(new.metadata.name, new.metadata.uid, "Unschedulable", fault)
         if new is not None and new.holds:
-            instructions += self._holds(new)
+            instructions += self._holds(old, new)
         return ItemChange(before, after, _released(old, new), instructions)
 
-    def _holds(self, reservation: Reservation) -> Iterable[Instruction]:
+    def _holds(self, old: Reservation | None, reservation: Reservation) -> Iterable[Instruction]:
         """A reservation that holds a node was added or updated."""
         self._guarantees.settle(reservation.metadata.name, holds=True)
         holding = self._ledger.holdings.get(reservation.metadata.uid)
@@ -127,6 +149,9 @@ class ReservationItems(Schedulable):
             self._woken.add(holding.owners)
         if not self._acting:
             return
+        if old is not None and old.phase == "Waiting" and old.status.node_name != reservation.status.node_name:
+            message = f"Moved from node {old.status.node_name} to node {reservation.status.node_name}, which has room"
+            yield RecordEvent(RESERVATIONS, reservation, "Normal", "Moved", message)
         yield from self._upkeep.resize(reservation)
         if reservation.phase == "Waiting":
             yield from self._upkeep.room_changed()
@@ -164,6 +189,8 @@ class ReservationItems(Schedulable):
     # -- reporting
 
     def unschedulable(self, item: Pod, reason: str, message: str, nominated_node: str | None) -> Iterable[Instruction]:
+        if rules.is_mover(item):
+            return ()
         if nominated_node:
             self._nominated[item.metadata.uid] = nominated_node
         elif nominated_node is not None:
@@ -212,7 +239,8 @@ def _released(old: Reservation | None, new: Reservation | None) -> StandIn | Non
     """The stand-in of a reservation that holds less than before, so that pods are retried."""
     if old is None or not old.holds:
         return None
-    if new is not None and new.holds and new.status.allocatable == old.status.allocatable:
+    there, held = old.status.node_name, old.status.allocatable
+    if new is not None and new.holds and (new.status.node_name, new.status.allocatable) == (there, held):
         return None
     try:
         return rules.stand_in(old)

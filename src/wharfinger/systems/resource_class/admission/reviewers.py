@@ -14,8 +14,9 @@ from wharfinger.api.views import decode, view
 from wharfinger.systems.resource_class.admission.binding import show_devices
 from wharfinger.systems.resource_class.admission.names import OverlaidReviewer
 from wharfinger.systems.resource_class.admission.quota import StoredAliases
+from wharfinger.systems.resource_class.admission.unknown_names import StoredNodeResources, UnknownNameReviewer
 from wharfinger.systems.resource_class.kinds.names import RESOURCE_CLASSES
-from wharfinger.systems.resource_class.kinds.views import ResourceClass
+from wharfinger.systems.resource_class.kinds.views import FORMER_ALIASES, ResourceClass
 from wharfinger.systems.resource_class.settings import ResourceClassSettings
 
 Classes = Callable[[], Iterable[ResourceClass]]
@@ -53,6 +54,25 @@ class ClassReviewer:
                 yield invalid("spec.resourceName", new.spec.resource_name, f"is the alias of class {each.name}")
 
 
+class FormerAliasReviewer:
+    """Mutating: notes the alias that a class had before."""
+
+    def concerns(self, group: str, plural: str, subresource: str) -> bool:
+        return (group, plural, subresource) == (RESOURCE_CLASSES.group, RESOURCE_CLASSES.plural, "")
+
+    def review(self, request: Request) -> Review:
+        if not _is_class(request) or request.object is None or request.old is None:
+            return PASS
+        old, new = (view(each, ResourceClass) for each in (request.old, request.object))
+        former = [each for each in dict.fromkeys((*old.former_aliases, *new.former_aliases)) if each != new.alias]
+        if old.alias not in (new.alias, *former):
+            former.append(old.alias)
+        if former or FORMER_ALIASES in new.metadata.annotations:
+            metadata = request.object.setdefault("metadata", {})
+            metadata["annotations"] = {**(metadata.get("annotations") or {}), FORMER_ALIASES: ",".join(former)}
+        return PASS
+
+
 def _is_class(request: Request) -> bool:
     resource = request.resource
     return (resource.group, resource.plural) == (RESOURCE_CLASSES.group, RESOURCE_CLASSES.plural) and (
@@ -67,7 +87,11 @@ def stored_reviewers(context: AdmissionContext) -> SystemReviewers:
     )
     settings = context.configuration.of(ResourceClassSettings)
     return SystemReviewers(
-        validating=[OverlaidReviewer(classes.get, overlay=False)],
+        mutating=[FormerAliasReviewer()],
+        validating=[
+            OverlaidReviewer(classes.get, overlay=False),
+            UnknownNameReviewer(classes.get, StoredNodeResources(context.objects).get),
+        ],
         final=[ClassReviewer(classes.get, groups=settings.groups)],
         quota=StoredAliases(context.objects),
         on_bind=show_devices,

@@ -14,7 +14,8 @@ from wharfinger.systems.resource_class.admission.names import (
     Overlay,
     QuotaNamesReviewer,
 )
-from wharfinger.systems.resource_class.admission.reviewers import ClassReviewer
+from wharfinger.systems.resource_class.admission.reviewers import ClassReviewer, FormerAliasReviewer
+from wharfinger.systems.resource_class.admission.unknown_names import UnknownNameReviewer
 from wharfinger.systems.resource_class.kinds.names import NODE_COMPUTE_RESOURCES, RESOURCE_CLASSES
 from wharfinger.systems.resource_class.kinds.views import ResourceClass
 from wharfinger.systems.resource_class.settings import ResourceClassSettings
@@ -60,7 +61,7 @@ def handlers(context: WebhookContext) -> list[WebhookHandler]:
     def classes() -> list[ResourceClass]:
         return list(informer)
 
-    mutating: list[Reviewer] = [Defaults(context.registry)]
+    mutating: list[Reviewer] = [Defaults(context.registry), FormerAliasReviewer()]
     if settings.rewrite_names:
         mutating.append(NameRewriter(classes))
     if settings.overlay:
@@ -77,11 +78,12 @@ def handlers(context: WebhookContext) -> list[WebhookHandler]:
     ]
     if settings.rewrite_names:
         rules[1] = replace(rules[1], mutating=True)
-        rules += [Rule(group, (plural,), mutating=True) for group, plural in pod_templates()]
+    rules += [Rule(group, (plural,), mutating=settings.rewrite_names) for group, plural in pod_templates()]
     validating = InTurn(
         ClassReviewer(classes, groups=settings.groups),
         OverlaidReviewer(classes, overlay=settings.overlay),
         QuotaNamesReviewer(),
+        UnknownNameReviewer(classes),
     )
     return [
         ReviewerHandler(

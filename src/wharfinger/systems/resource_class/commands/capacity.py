@@ -38,7 +38,7 @@ def command(
     context: str | None,
     output: str,
 ) -> None:
-    """Show how many nodes of which node group the pending pods need, including devices.
+    """Show how many nodes of which node group the pending pods and reservations need, including devices.
 
     A node belongs to a group by its label `wharfinger.dev/node-group`. A node that has not published its
     devices yet counts as its template until the grace period is over. The exit code is 1 if no group can serve
@@ -94,6 +94,7 @@ def _needs(
     from wharfinger.cli.reading import read_kinds
     from wharfinger.engine import Engine
     from wharfinger.scheduler import profiles
+    from wharfinger.scheduler.schedulable import schedulables
     from wharfinger.systems.resource_class.kinds.names import NODE_COMPUTE_RESOURCES
     from wharfinger.systems.resource_class.kinds.views import NodeComputeResources
     from wharfinger.systems.resource_class.rules.capacity import needs
@@ -105,10 +106,16 @@ def _needs(
     names = sorted(others | {"Namespace"})
     kinds += [(kind.storage, engine.views.get(name, dict)) for name in names if (kind := known.find(name)) is not None]
     nodes, pods, inventories, *rest = read_kinds(kinds, files, kubeconfig, context)
+    waiting: list[Any] = []
+    makers = {each.resource.kind: each for each in schedulables()}
     for (resource, _), objects in zip(kinds[3:], rest, strict=True):
         for each in objects:
             engine.apply(resource.kind, each)
-    return needs(engine, groups, nodes, inventories, pods, now=now, grace=grace)
+            maker = makers.get(resource.kind)
+            item = maker.stand_in(each) if maker is not None else None
+            if item is not None and not item.spec.node_name:
+                waiting.append(item)  # such as a reservation that is still to be placed
+    return needs(engine, groups, nodes, inventories, [*pods, *waiting], now=now, grace=grace)
 
 
 def _document(found: Needs) -> dict[str, Any]:

@@ -50,6 +50,14 @@ WorkKey = tuple[str, str, str]
 _PUBLISH: WorkKey = ("publish", "", "")
 
 
+_PENDING = "device properties changed and are published after the pods that use them are gone"
+
+
+def _told_drift(node: Node) -> str:
+    found = next((each for each in node.status.conditions if each.type == DRIFT), None)
+    return found.message if found is not None and found.status == "True" else ""
+
+
 class DeviceAgent(Controller[WorkKey]):
     name = "device-agent"
     workers = 1
@@ -73,10 +81,18 @@ class DeviceAgent(Controller[WorkKey]):
         self._publish = publish
         self._inventory = DeviceInventory()
         self._published: list[Document] = []
+        self._written = False  # whether the API server has what is published
         self._allocated: dict[str, DeviceIds] = {}  # by pod UID: written, but perhaps not in the informer yet
-        self._drifting = False
+        self._drift = ""  # message of the drift condition on the node; empty while it is not True
         self.plugins = PluginRegistry(folder, self._reported, self._disconnected)
         self._pods = informers.of(PODS, Pod, field_selector=f"spec.nodeName={node}")
+        self._nodes = informers.of(NODES, Node, field_selector=f"metadata.name={node}")
+        self._nodes.add_handler(self._node_added, self._node_updated)
+        self._inventories = informers.of(
+            NODE_COMPUTE_RESOURCES, NodeComputeResources, field_selector=f"metadata.name={node}"
+        )
+        self._inventories.optional = True  # the cluster may not have the kind
+        self._inventories.add_handler(on_delete=lambda gone: self._publish_again())
         self._classes = informers.of(RESOURCE_CLASSES, ResourceClass)
         self._classes.optional = True  # the cluster may not have the kind
         self._pods.add_handler(self._pod_changed, lambda old, new: self._pod_changed(new), self._pod_gone)
@@ -91,8 +107,7 @@ class DeviceAgent(Controller[WorkKey]):
         except NotFound:
             pass  # never published there, or the cluster does not have the kind
         self._inventory = DeviceInventory.of(resources)
-        drift = next((each for each in node.status.conditions if each.type == DRIFT), None)
-        self._drifting = drift is not None and drift.status == "True"
+        self._drift = _told_drift(node)
         await self.plugins.start()
         self.queue.add(_PUBLISH)
 
@@ -103,6 +118,21 @@ class DeviceAgent(Controller[WorkKey]):
             await self.plugins.stop()
 
     # Callbacks of plugins and informers
+
+    def _node_added(self, node: Node) -> None:
+        """A node that was deleted and registered again has lost what was published."""
+        self._drift = _told_drift(node)
+        self._publish_again()
+
+    def _node_updated(self, old: Node, new: Node) -> None:
+        if old.metadata.uid != new.metadata.uid:
+            self._node_added(new)
+        elif old.status.compute_resources and not new.status.compute_resources:
+            self._publish_again()  # somebody else removed them
+
+    def _publish_again(self) -> None:
+        self._written = False
+        self.queue.add(_PUBLISH)
 
     def _reported(self, resource: str, devices: dict[str, ReportedDevice]) -> None:
         self._inventory.report(resource, devices)
@@ -132,8 +162,17 @@ class DeviceAgent(Controller[WorkKey]):
 
     async def _publish_devices(self) -> None:
         resources = self._inventory.publish(self._resources_in_use())
-        if resources != self._published:
-            await self._write(resources)
+        if resources != self._published or not self._written:
+            self._written = True  # a node that changes meanwhile resets it
+            try:
+                await self._write(resources)
+            except NotFound:
+                self._written = False  # there is no such node now; it is written when the node comes back
+                log.warning("node %s does not exist: its devices are not published", self._node)
+                return
+            except BaseException:
+                self._written = False
+                raise
             self._published = resources
         await self._write_drift()
         for pod in self._pods:
@@ -158,50 +197,61 @@ class DeviceAgent(Controller[WorkKey]):
         if self._publish != "object":
             patch = {"status": {"computeResources": resources or None}}
             stored = await self._client.patch(NODES, self._node, patch, subresource="status")
-            if self._publish == "node" or (stored.get("status") or {}).get("computeResources") == (resources or None):
+            kept = (stored.get("status") or {}).get("computeResources") == (resources or None)
+            if self._publish == "node" or (kept and resources):
+                return
+            if kept:
+                # An API server that drops the field looks the same as one that has no devices.
+                await self._clear_object()
                 return
         await self._write_object(resources)
 
-    async def _write_object(self, resources: list[Document]) -> None:
-        """For API servers that drop unknown fields of Node."""
-        spec = {"computeResources": resources}
+    async def _clear_object(self) -> None:
         try:
-            await self._client.patch(NODE_COMPUTE_RESOURCES, self._node, {"spec": spec})
-            return
+            await self._client.patch(NODE_COMPUTE_RESOURCES, self._node, {"spec": {"computeResources": []}})
         except NotFound:
-            node = await self._client.get(NODES, self._node)
+            return  # nothing was published there, or the cluster does not have the kind
+
+    async def _write_object(self, resources: list[Document]) -> None:
+        """For API servers that drop unknown fields of Node. The object belongs to the node as it is now: one that belongs
+        to a deleted node of the same name would be collected."""
+        node = await self._client.get(NODES, self._node)
         owner = {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": node["metadata"]["uid"]}
-        document = {
-            "apiVersion": NODE_COMPUTE_RESOURCES.api_version,
-            "kind": NODE_COMPUTE_RESOURCES.kind,
+        written = {
             "metadata": {"name": self._node, "ownerReferences": [owner]},
-            "spec": spec,
+            "spec": {"computeResources": resources},
         }
         try:
-            await self._client.create(NODE_COMPUTE_RESOURCES, document)
+            await self._client.patch(NODE_COMPUTE_RESOURCES, self._node, written)
+            return
+        except NotFound:
+            pass
+        kind = {"apiVersion": NODE_COMPUTE_RESOURCES.api_version, "kind": NODE_COMPUTE_RESOURCES.kind}
+        try:
+            await self._client.create(NODE_COMPUTE_RESOURCES, {**kind, **written})
         except AlreadyExists:
-            await self._client.patch(NODE_COMPUTE_RESOURCES, self._node, {"spec": spec})
+            await self._client.patch(NODE_COMPUTE_RESOURCES, self._node, written)
 
     async def _write_drift(self) -> None:
         drift = self._inventory.drift
-        if bool(drift) == self._drifting:
+        named = "; ".join(f"{resource}: {', '.join(ids)}" for resource, ids in sorted(drift.items()))
+        message = f"{_PENDING}: {named}" if drift else ""
+        if message == self._drift:
             return
         now = format_time(self._clock.now())
-        named = "; ".join(f"{resource}: {', '.join(ids)}" for resource, ids in sorted(drift.items()))
         condition = {
             "type": DRIFT,
             "status": "True" if drift else "False",
             "reason": "PropertiesChanged" if drift else "PropertiesPublished",
-            "message": f"device properties changed and are published after the pods that use them are gone: {named}"
-            if drift
-            else "published properties are current",
-            "lastTransitionTime": now,
+            "message": message or "published properties are current",
             "lastHeartbeatTime": now,
         }
+        if bool(message) != bool(self._drift):
+            condition["lastTransitionTime"] = now
         await self._client.patch(
             NODES, self._node, {"status": {"conditions": [condition]}}, type=PatchType.STRATEGIC, subresource="status"
         )
-        self._drifting = bool(drift)
+        self._drift = message
 
     # Allocating
 
@@ -280,7 +330,15 @@ class DeviceAgent(Controller[WorkKey]):
                 if connection is None:
                     raise PluginError(f"{resource}: the plugin disconnected")
                 response = await connection.allocate(ids)
-                log.info("container %s: allocated %s of %s: %s", container, ", ".join(ids), resource, response)
+                log.info("container %s: allocated %s of %s", container, ", ".join(ids), resource)
+                if wanted := [field.name for field, _ in response.ListFields()]:
+                    # Only the kubelet configures containers, and it has no part in this allocation.
+                    log.warning(
+                        "container %s: the plugin of %s returned %s, which do not reach the container",
+                        container,
+                        resource,
+                        ", ".join(wanted),
+                    )
 
     async def _reject(self, pod: Pod, why: str) -> None:
         """Fails the pod as a kubelet does when device allocation fails."""

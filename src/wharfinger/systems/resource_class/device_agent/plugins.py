@@ -61,14 +61,15 @@ class PluginConnection:
             report(reported_devices(ListAndWatchResponse.FromString(data).devices))
 
     async def allocate(self, ids: Sequence[str]) -> Message:
-        """The ContainerAllocateResponse for these devices. Raises PluginError."""
-        if self.options.pre_start_required:
-            await self._call("PreStartContainer", PreStartContainerRequest(ids=ids), Empty)
+        """The ContainerAllocateResponse for these devices, which are also prepared for the start of the container if the
+        plugin wants that. Raises PluginError."""
         request = AllocateRequest(containers=[ContainerAllocateRequest(ids=ids)])
         response = await self._call("Allocate", request, AllocateResponse)
         if len(response.containers) != 1:
             raise PluginError(f"{self.resource}: Allocate: {len(response.containers)} responses for one container")
         allocated: Message = response.containers[0]
+        if self.options.pre_start_required:
+            await self._call("PreStartContainer", PreStartContainerRequest(ids=ids), Empty)
         return allocated
 
     async def preferred(self, free: Sequence[str], count: int) -> list[str]:

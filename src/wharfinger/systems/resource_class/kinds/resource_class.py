@@ -18,7 +18,7 @@ from wharfinger.systems.resource_class.kinds.names import NODE_COMPUTE_RESOURCES
 from wharfinger.systems.resource_class.kinds.validation import compute_resources_faults
 from wharfinger.systems.resource_class.kinds.views import default_alias
 from wharfinger.systems.resource_class.rules.compute_resources import name_compute_resources
-from wharfinger.systems.resource_class.rules.properties import parse_amount
+from wharfinger.systems.resource_class.rules.properties import is_bound
 
 SPELLINGS = ("resourceSelector", "labelSelector", "resourceSelectorRequirements")
 """The three spellings of the selector list in the design document."""
@@ -157,8 +157,8 @@ def _expression_faults(expression: Document, path: str) -> Iterator[FieldError]:
             if len(values) != 1:
                 detail = "must be specified single value when `operator` is 'Lt' or 'Gt'"
                 yield required(f"{path}.values", detail)
-            elif parse_amount(values[0]) is None:
-                detail = "must be a number with an optional prefix and unit, as in 15G, 15Gi or 40GBPS"
+            elif not is_bound(expression.get("key") or "", values[0]):
+                detail = "must be a number with an optional prefix and unit, as in 15G, 15Gi or 40GBPS, or a version"
                 yield invalid(f"{path}.values[0]", values[0], detail)
 
 

@@ -12,6 +12,8 @@ from wharfinger.api.views.nodes import ComputeResource
 from wharfinger.systems.resource_class.rules.properties import Expression, Selector
 
 ALIAS_PREFIX = "resourceclass.scheduling.sigs.x-k8s.io/"
+FORMER_ALIASES = "scheduling.sigs.x-k8s.io/former-aliases"
+"""Annotation of a class: the aliases that it had before, with commas in between. Written when the alias changes."""
 CLUSTER_SCOPE = "Cluster"
 
 
@@ -65,6 +67,11 @@ class ResourceClass(ObjectView, frozen=True):
     def alias(self) -> str:
         """The qualified name under which pods can request the class on a real API server."""
         return self.spec.alias or default_alias(self.metadata.name)
+
+    @property
+    def former_aliases(self) -> tuple[str, ...]:
+        """Aliases that the class had before: pods that were created under them are still counted."""
+        return tuple(filter(None, self.metadata.annotations.get(FORMER_ALIASES, "").split(",")))
 
     @property
     def per_cluster(self) -> bool:

@@ -102,8 +102,8 @@ class Catalogue:
         return self._raws
 
     def handled(self) -> frozenset[str]:
-        """Qualified names whose fit this plugin checks instead of NodeResourcesFit."""
-        return frozenset((*self._raws, *self._aliases))
+        """Names whose fit this plugin checks instead of NodeResourcesFit."""
+        return frozenset((*self._raws, *self._aliases, *self._classes))
 
     def rank(self, number: int) -> int:
         """How many classes match this property set; devices with the lowest rank are allocated first."""

@@ -37,6 +37,7 @@ class Slot:
     raw: str
     set: int  # number of its property set in the catalogue
     capacity: int  # healthy devices
+    devices: int = 0  # all devices
     free: int = 0
     column: int = 0  # index among the node's slots of the same raw resource
     classic: bool = False  # classic node capacity, not published by a device agent
@@ -221,14 +222,20 @@ def slots_of(node: Node, resources: Iterable[ComputeResource], catalogue: Catalo
     Classic node capacity becomes a slot without properties if no ComputeResource of that raw resource is published.
     """
     slots = [
-        Slot(name, each.resource_name, catalogue.number(each.resource_name, each.properties), capacity(each))
+        Slot(
+            name,
+            each.resource_name,
+            catalogue.number(each.resource_name, each.properties),
+            capacity(each),
+            len(set(each.devices)),
+        )
         for name, each in named(resources)
     ]
     told = {slot.raw for slot in slots}
     for raw, quantity in node.status.allocatable.items():
         if raw not in told and raw in catalogue.raws() and (amount := value(quantity)) > 0:
             number = catalogue.number(raw, {}, classic=True)
-            slots.append(Slot(compute_resource_name(raw, {}), raw, number, amount, classic=True))
+            slots.append(Slot(compute_resource_name(raw, {}), raw, number, amount, amount, classic=True))
     slots.sort(key=lambda slot: slot.name)
     return slots
 

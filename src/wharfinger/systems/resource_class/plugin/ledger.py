@@ -42,11 +42,13 @@ class _Columns:
 
     def __init__(self, capacity: int) -> None:
         self.sets = IntColumn(capacity, -1)
+        self.devices = IntColumn(capacity)
         self.capacity = IntColumn(capacity)
         self.free = IntColumn(capacity)
 
     def grow(self, capacity: int) -> None:
         self.sets.grow(capacity, -1)
+        self.devices.grow(capacity)
         self.capacity.grow(capacity)
         self.free.grow(capacity)
 
@@ -232,6 +234,7 @@ class DeviceLedger:
                     columns.append(_Columns(self._size))
                 column = columns[slot.column]
                 column.sets.cells[row] = -1 if blank else slot.set
+                column.devices.cells[row] = 0 if blank else min(slot.devices, MANY)
                 column.capacity.cells[row] = 0 if blank else min(slot.capacity, MANY)
                 column.free.cells[row] = 0
 
@@ -282,6 +285,16 @@ class DeviceLedger:
             amounts = column.free if free else column.capacity
             total += np.where(wanted[column.sets.view[rows]], amounts.view[rows], 0)
         return total
+
+    def overall(self, meaning: Meaning) -> tuple[int, int, int]:
+        """Devices of all nodes that match: all, healthy ones, and free ones."""
+        self.sync()
+        wanted, found = self.array(meaning), [0, 0, 0]
+        for column in self._columns.get(meaning.raw, ()):
+            matching = wanted[column.sets.view]
+            for index, amounts in enumerate((column.devices, column.capacity, column.free)):
+                found[index] += int(amounts.view[matching].sum())
+        return found[0], found[1], found[2]
 
     def claims(self, raw: str, wanted: Bools, amount: int, rows: Rows) -> Ints:
         """Sum of ranks of the `amount` lowest-ranked free devices among the wanted property sets. [row]"""

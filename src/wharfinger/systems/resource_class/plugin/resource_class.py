@@ -65,6 +65,7 @@ class ResourceClasses(Plugin):
     reserves_prepared = True
     position = 87  # after reservations, which determine the devices that are available
     ours = True
+    handles_resources = True
     kinds = (CLASS, INVENTORY)
     views = {CLASS: ResourceClass, INVENTORY: NodeComputeResources}
     watches_pods = True
@@ -104,7 +105,7 @@ class ResourceClasses(Plugin):
         return (
             WakeUp(NODE, Action.ADD | Action.UPDATE_NODE_ALLOCATABLE),
             WakeUp(POD, Action.DELETE, lambda pod, old, new: bool(old is not None and holding(old))),
-            WakeUp(INVENTORY, Action.ADD | Action.UPDATE),
+            WakeUp(INVENTORY, Action.ALL),  # without an inventory, the classic capacity of the node counts
             WakeUp(CLASS, Action.ALL, _requests_class),
         )
 
@@ -235,7 +236,6 @@ class _Asked(_Devices):
     def __init__(self, ledger: DeviceLedger, asked: Mapping[str, dict[str, int]], wanted: list[Wanted]) -> None:
         super().__init__(ledger, asked)
         self._wanted = wanted
-        self._known: dict[int, Status] = {}
         self._devices = sum(each.amount * each.meaning.group_size for each in wanted)
         by_raw: dict[str, list[int]] = {}
         for index, each in enumerate(wanted):
@@ -327,15 +327,21 @@ class _Asked(_Devices):
         return [demand(slots, each.name, each.amount, each.meaning, catalogue) for each in chosen]
 
     def status(self, code: int) -> Status:
-        found = self._known.get(code)
-        if found is None:
-            reasons = [f"Insufficient {each.name}" for i, each in enumerate(self._wanted) if code & (4 << i)]
-            if code & _TOGETHER:
-                names = " and ".join(each.name for each in self._wanted)
-                reasons.append(f"Insufficient devices for {names} together")
-            found = Status(Code.UNRESOLVABLE if code & _NEVER else Code.UNSCHEDULABLE, tuple(reasons))
-            self._known[code] = found
-        return found
+        reasons = [self._insufficient(each) for i, each in enumerate(self._wanted) if code & (4 << i)]
+        if code & _TOGETHER:
+            names = " and ".join(each.name for each in self._wanted)
+            reasons.append(f"Insufficient devices for {names} together")
+        return Status(Code.UNRESOLVABLE if code & _NEVER else Code.UNSCHEDULABLE, tuple(reasons))
+
+    def _insufficient(self, wanted: Wanted) -> str:
+        """As NodeResourcesFit says it; of a class also what there is in the whole cluster, since a class does not tell."""
+        meaning = wanted.meaning
+        if not meaning.is_class:
+            return f"Insufficient {wanted.name}"
+        devices, healthy, free = self._ledger.overall(meaning)
+        return (
+            f"Insufficient {wanted.name} (devices in the cluster: {devices} matching, {healthy} healthy, {free} free)"
+        )
 
     def allocate(self, pod: Pod, row: int) -> Allocation | None:
         slots = self._ledger.slots(row)

@@ -23,6 +23,7 @@ from wharfinger.api.views.pods import Quantities
 from wharfinger.api.wording import counted, decoding_fault
 from wharfinger.engine import Engine
 from wharfinger.engine.engine import UnknownProfile
+from wharfinger.framework.stand_ins import StandIn
 from wharfinger.systems.resource_class.kinds.views import NodeComputeResources
 from wharfinger.systems.resource_class.rules.compute_resources import compute_resource_name, published
 
@@ -153,8 +154,8 @@ def needs(
 ) -> Needs:
     """The nodes that pending pods need in addition to the current ones.
 
-    The engine holds all objects except nodes and pods. Groups are tried in the given order, and pods are sorted by
-    priority, then by age and name.
+    The engine holds all objects except nodes and pods. Stand-ins among the pods are those of other objects that need a
+    node. Groups are tried in the given order, and pods are sorted by priority, then by age and name.
     """
     found = {group.name: GroupNeed(group.name) for group in groups}
     by_name = {group.name: group for group in groups}
@@ -185,7 +186,7 @@ def needs(
 
 
 def _serve(engine: Engine, pod: Pod, groups: Sequence[NodeGroup], made: Needs) -> None:
-    label = f"{pod.metadata.namespace}/{pod.metadata.name}"
+    label = f"{pod.kind} {pod.object_name}" if isinstance(pod, StandIn) else "/".join(pod.metadata.key)
     by_name = {need.name: need for need in made.groups}
     try:
         decision = engine.schedule(pod)
@@ -221,9 +222,17 @@ def _serve(engine: Engine, pod: Pod, groups: Sequence[NodeGroup], made: Needs) -
 
 
 def _silent(node: Node, separate: NodeComputeResources | None, group: NodeGroup) -> bool:
-    """Whether the node has not yet published the devices of its template."""
-    there = {each.resource_name for each in published(node, separate)}
-    return any(each.count and each.resource_name not in there for each in group.spec.template.compute_resources)
+    """Whether the node has not yet published all devices of its template. Published ones may have more properties."""
+    there = published(node, separate)
+    for wanted in group.spec.template.compute_resources:
+        found = [each for each in there if _is_one(each, wanted)]
+        if sum(len(set(each.devices)) for each in found) < wanted.count:
+            return True
+    return False
+
+
+def _is_one(published: ComputeResource, wanted: DeviceTemplate) -> bool:
+    return published.resource_name == wanted.resource_name and wanted.properties.items() <= published.properties.items()
 
 
 def _promised(node: Node, group: NodeGroup) -> Node:

@@ -3,6 +3,9 @@
 `In` and `NotIn` compare text. `Gt` and `Lt` compare amounts exactly: a number, an optional prefix as in Kubernetes
 quantities, and an optional unit, as in `15G`, `15Gi` or `40GBPS`. An amount without a unit is comparable with any;
 amounts with different units are not comparable.
+
+Versions are compared part by part instead: `535.104` is greater than `535.54`. They are known by the name of the
+property, or by a leading `v` or a second dot in what it is compared with.
 """
 
 from __future__ import annotations
@@ -55,6 +58,40 @@ def parse_amount(text: str) -> Amount | None:
     return Amount(number, (match["unit"] or "").casefold())
 
 
+_VERSION = re.compile(r"[vV]?(?P<numbers>[0-9]{1,18}(?:\.[0-9]{1,18})*)(?P<pre>-[\w.-]+)?(?:\+[\w.-]+)?")
+_VERSION_KEYS = ("version", "driver", "firmware", "release")
+
+Version = tuple[tuple[int, ...], bool, str]
+"""The numbers without zeros at the end, whether it is a release, and the name of the pre-release."""
+
+
+@lru_cache(maxsize=16384)
+def parse_version(text: str) -> Version | None:
+    """Parses a version such as `535.104.05`, `v1.2` or `2.0-rc1`, which comes before `2.0`; None for other text."""
+    match = _VERSION.fullmatch(text) if len(text) <= _LONGEST else None
+    if match is None:
+        return None
+    numbers = [int(part) for part in match["numbers"].split(".")]
+    while len(numbers) > 1 and not numbers[-1]:
+        numbers.pop()
+    return tuple(numbers), match["pre"] is None, match["pre"] or ""
+
+
+def is_version(key: str, bound: str, value: str = "0") -> bool:
+    """Whether the values of a property are compared with this bound as versions."""
+    if parse_version(bound) is None:
+        return False
+    name = key.rpartition("/")[2].casefold()
+    if any(word in name for word in _VERSION_KEYS) and parse_version(value) is not None:
+        return True
+    return bound[0] in "vV" or bound.partition("-")[0].count(".") > 1
+
+
+def is_bound(key: str, text: str) -> bool:
+    """Whether `Gt` and `Lt` can compare with this."""
+    return parse_amount(text) is not None or is_version(key, text)
+
+
 @dataclass(frozen=True, slots=True)
 class Expression:
     """One requirement of a selector."""
@@ -79,6 +116,11 @@ class Expression:
         return False
 
     def _compare(self, value: str, bound: str) -> bool:
+        if is_version(self.key, bound, value):
+            newer, older = parse_version(value), parse_version(bound)
+            if newer is None or older is None:
+                return False
+            return newer > older if self.operator == "Gt" else newer < older
         have, than = parse_amount(value), parse_amount(bound)
         if have is None or than is None or not have.comparable(than):
             return False

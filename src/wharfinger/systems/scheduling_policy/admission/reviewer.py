@@ -262,6 +262,8 @@ def _opened(old: SchedulingPolicy, new: SchedulingPolicy) -> list[str]:
             ("nodeSelectors", old.allowed.node_selectors, new.allowed.node_selectors),
             ("tolerations", old.allowed.tolerations, new.allowed.tolerations),
             ("affinities", old.allowed.affinities, new.allowed.affinities),
+            ("runtimeClassNames", old.allowed.runtime_classes, new.allowed.runtime_classes),
+            ("topologySpreadConstraints", old.allowed.spread, new.allowed.spread),
         )
         if had and has is not None and not has
     ]

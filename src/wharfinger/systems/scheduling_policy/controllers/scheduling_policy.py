@@ -13,7 +13,7 @@ from wharfinger.admission.rbac_escalation import uncovered
 from wharfinger.api.errors import AlreadyExists, Forbidden, NotFound
 from wharfinger.api.kinds.builtin import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, NAMESPACES, ROLE_BINDINGS
 from wharfinger.api.registry import Document, Resource
-from wharfinger.api.views import view
+from wharfinger.api.views import strip_nulls, view
 from wharfinger.api.views.rbac import ClusterRole
 from wharfinger.client.interface import Client
 from wharfinger.controllers.context import ContextController, ControllerContext
@@ -97,7 +97,7 @@ def _restored(current: Document, wanted: Document) -> Document | None:
                 return None
             restored["rules"] = [*(current.get("rules") or ()), *wanted["rules"]]
         case "SchedulingPolicy":
-            if shipped.is_shipped(current):
+            if shipped.is_shipped(current) and strip_nulls(current.get("spec")) == wanted["spec"]:
                 return None
             restored["spec"] = wanted["spec"]
         case _:

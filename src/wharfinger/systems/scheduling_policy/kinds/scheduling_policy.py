@@ -106,6 +106,12 @@ _DEFAULTS: Document = {
         "items": _open("A toleration."),
     },
     "affinity": _open("Added by kind and hardness where a pod has none."),
+    "runtimeClassName": {"type": "string", "description": "The RuntimeClass of pods that name none."},
+    "topologySpreadConstraints": {
+        "type": "array",
+        "description": "Added to pods that have none.",
+        "items": _open("A topology spread constraint."),
+    },
 }
 
 
@@ -120,6 +126,8 @@ def _section(description: str, tree: Document) -> Document:
         },
         "tolerations": _patterns("keys", "operators", "values", "effects"),
         "affinities": tree,
+        "runtimeClassNames": {**_STRINGS, "description": "RuntimeClass names."},
+        "topologySpreadConstraints": _patterns("topologyKeys", "whenUnsatisfiable"),
     }
     return {**_object(description, _with_aliases(properties)), "x-kubernetes-preserve-unknown-fields": True}
 
@@ -142,12 +150,21 @@ def _components(section: str) -> Column:
     return Column(section.capitalize(), description=f"The components in `{section}`.", cell=cell)
 
 
-_SHOWN = ("schedulerNames", "priorityClasseNames", "nodeSelectors", "tolerations", "affinities")
+_SHOWN = (
+    "schedulerNames",
+    "priorityClasseNames",
+    "nodeSelectors",
+    "tolerations",
+    "affinities",
+    "runtimeClassNames",
+    "topologySpreadConstraints",
+)
 _IN_DEFAULT = {
     "schedulerNames": "schedulerName",
     "priorityClasseNames": "priorityClasseName",
     "nodeSelectors": "nodeSelector",
     "affinities": "affinity",
+    "runtimeClassNames": "runtimeClassName",
 }
 
 

@@ -11,7 +11,7 @@ from wharfinger.api.names import dns_subdomain, label_value, qualified_name
 from wharfinger.api.registry import Document
 from wharfinger.api.schema.tree import definition_schema
 from wharfinger.api.schema.type_errors import type_errors, unknown_fields
-from wharfinger.api.validation.scheduling import affinity_faults
+from wharfinger.api.validation.scheduling import affinity_faults, spread_faults
 from wharfinger.systems.scheduling_policy.kinds.views import (
     AFFINITY_KINDS,
     ALIASES,
@@ -57,7 +57,16 @@ def validate_policy(document: Document, old: Document | None = None) -> Faults:
 
 # Sections
 
-_COMPONENTS = ("schedulerNames", "priorityClasseNames", "nodeSelectors", "tolerations", "affinities")
+_COMPONENTS = (
+    "schedulerNames",
+    "priorityClasseNames",
+    "nodeSelectors",
+    "tolerations",
+    "affinities",
+    "runtimeClassNames",
+    "topologySpreadConstraints",
+)
+WHEN_UNSATISFIABLE = ("DoNotSchedule", "ScheduleAnyway")
 
 
 def _required(path: str, section: Mapping[str, Any]) -> Faults:
@@ -70,14 +79,16 @@ def _allowed(path: str, section: Mapping[str, Any]) -> Faults:
 
 def _section(path: str, section: Mapping[str, Any], *, may_be_empty: bool) -> Faults:
     faults = _unknown(path, section, _COMPONENTS)
-    for name in ("schedulerNames", "priorityClasseNames"):
+    for name in ("schedulerNames", "priorityClasseNames", "runtimeClassNames"):
         at, value, clash = _aliased(path, section, name)
         faults += clash
         faults += _strings(at, value, dns_subdomain)
         if value == [] and not may_be_empty:
             faults.append(required(at, "an empty list would require nothing; leave the field out, or list names"))
     faults += _selectors(f"{path}.nodeSelectors", section.get("nodeSelectors"), may_be_empty)
-    faults += _patterns(f"{path}.tolerations", section.get("tolerations"), may_be_empty)
+    faults += _patterns(f"{path}.tolerations", section.get("tolerations"), may_be_empty, _toleration_pattern)
+    spread = section.get("topologySpreadConstraints")
+    faults += _patterns(f"{path}.topologySpreadConstraints", spread, may_be_empty, _spread_pattern)
     return faults + _tree(f"{path}.affinities", section.get("affinities"), may_be_empty=may_be_empty)
 
 
@@ -97,7 +108,7 @@ def _selectors(path: str, value: Any, may_be_empty: bool) -> Faults:
     return faults
 
 
-def _patterns(path: str, value: Any, may_be_empty: bool) -> Faults:
+def _patterns(path: str, value: Any, may_be_empty: bool, check: Callable[[str, Mapping[str, Any]], Faults]) -> Faults:
     if value is None:
         return []
     if not isinstance(value, list):
@@ -110,12 +121,26 @@ def _patterns(path: str, value: Any, may_be_empty: bool) -> Faults:
         if not isinstance(pattern, dict):
             faults.append(wrong_type(at, pattern, "object"))
             continue
-        faults += _unknown(at, pattern, ("keys", "operators", "values", "effects"))
-        faults += _strings(f"{at}.keys", pattern.get("keys"), qualified_name)
-        faults += _choices(f"{at}.operators", pattern.get("operators"), TOLERATION_OPERATORS)
-        faults += _strings(f"{at}.values", pattern.get("values"), label_value)
-        faults += _choices(f"{at}.effects", pattern.get("effects"), EFFECTS)
+        faults += check(at, pattern)
     return faults
+
+
+def _toleration_pattern(path: str, pattern: Mapping[str, Any]) -> Faults:
+    return [
+        *_unknown(path, pattern, ("keys", "operators", "values", "effects")),
+        *_strings(f"{path}.keys", pattern.get("keys"), qualified_name),
+        *_choices(f"{path}.operators", pattern.get("operators"), TOLERATION_OPERATORS),
+        *_strings(f"{path}.values", pattern.get("values"), label_value),
+        *_choices(f"{path}.effects", pattern.get("effects"), EFFECTS),
+    ]
+
+
+def _spread_pattern(path: str, pattern: Mapping[str, Any]) -> Faults:
+    return [
+        *_unknown(path, pattern, ("topologyKeys", "whenUnsatisfiable")),
+        *_strings(f"{path}.topologyKeys", pattern.get("topologyKeys"), qualified_name),
+        *_choices(f"{path}.whenUnsatisfiable", pattern.get("whenUnsatisfiable"), WHEN_UNSATISFIABLE),
+    ]
 
 
 # The affinity tree
@@ -214,10 +239,20 @@ def _expression_pattern(path: str, pattern: Any) -> Faults:
 
 # Defaults
 
+_DEFAULTED = (
+    "schedulerName",
+    "priorityClasseName",
+    "nodeSelector",
+    "tolerations",
+    "affinity",
+    "runtimeClassName",
+    "topologySpreadConstraints",
+)
+
 
 def _default(path: str, section: Mapping[str, Any]) -> Faults:
-    faults = _unknown(path, section, ("schedulerName", "priorityClasseName", "nodeSelector", "tolerations", "affinity"))
-    for name in ("schedulerName", "priorityClasseName"):
+    faults = _unknown(path, section, _DEFAULTED)
+    for name in ("schedulerName", "priorityClasseName", "runtimeClassName"):
         at, value, clash = _aliased(path, section, name)
         faults += clash
         if value is not None:
@@ -237,7 +272,29 @@ def _default(path: str, section: Mapping[str, Any]) -> Faults:
     else:
         for index, toleration in enumerate(tolerations or ()):
             faults += _toleration(f"{path}.tolerations[{index}]", toleration)
+    faults += _spread(f"{path}.topologySpreadConstraints", section.get("topologySpreadConstraints"))
     return faults + _object(f"{path}.affinity", section.get("affinity"), _affinity)
+
+
+def _spread(path: str, constraints: Any) -> Faults:
+    """Defaults are written into pods as they are, so the rules for pods apply."""
+    if constraints is None:
+        return []
+    if not isinstance(constraints, list):
+        return [wrong_type(path, constraints, "array")]
+    if not constraints:
+        return [required(path, "an empty list would add nothing; leave the field out")]
+    schema = definition_schema("io.k8s.api.core.v1.TopologySpreadConstraint")
+    faults: Faults = []
+    for index, constraint in enumerate(constraints):
+        at = f"{path}[{index}]"
+        if not isinstance(constraint, dict):
+            faults.append(wrong_type(at, constraint, "object"))
+            continue
+        found = type_errors(schema, constraint, at)
+        found += [forbidden(each, "unknown field") for each in unknown_fields(schema, constraint, at)]
+        faults += found
+    return faults or list(spread_faults(constraints, path))
 
 
 def _toleration(path: str, toleration: Any) -> Faults:
@@ -377,7 +434,7 @@ def _object(path: str, value: Any, check: Callable[[str, Mapping[str, Any]], Fau
 
 def _aliased(path: str, holder: Mapping[str, Any], name: str) -> tuple[str, Any, Faults]:
     """The value under either spelling, its path, and an error when both are given and differ."""
-    alias = ALIASES[name]
+    alias = ALIASES.get(name, name)
     given, other = holder.get(name), holder.get(alias)
     if given is not None and other is not None and given != other:
         return f"{path}.{name}", given, [invalid(f"{path}.{alias}", other, f"differs from {name}; give one of them")]

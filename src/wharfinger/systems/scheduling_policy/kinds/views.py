@@ -58,6 +58,14 @@ class ExpressionPattern:
 
 
 @dataclass(frozen=True, slots=True)
+class SpreadPattern:
+    """A pattern for topology spread constraints; an empty tuple matches anything."""
+
+    topology_keys: tuple[str, ...] = ()
+    when_unsatisfiable: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class AffinityRule:
     """One leaf of the affinity tree. Without patterns it covers all affinity of its kind and hardness."""
 
@@ -80,6 +88,8 @@ class PolicySection:
     node_selectors: Mapping[str, tuple[str, ...]] | None = None
     tolerations: tuple[TolerationPattern, ...] | None = None
     affinities: tuple[AffinityRule, ...] | None = None
+    runtime_classes: tuple[str, ...] | None = None
+    spread: tuple[SpreadPattern, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +113,8 @@ class PolicyDefaults:
     node_selector: Mapping[str, str] = field(default_factory=dict)
     tolerations: tuple[Document, ...] = ()  # as they are written into pods
     affinity: tuple[AffinityDefault, ...] = ()
+    runtime_class: str = ""
+    spread: tuple[Document, ...] = ()  # as they are written into pods
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -149,13 +161,20 @@ def _section(given: Mapping[str, Any], *, required: bool) -> PolicySection:
     selectors = given.get("nodeSelectors")
     tolerations = given.get("tolerations")
     tree = given.get("affinities")
+    spread = given.get("topologySpreadConstraints")
     return PolicySection(
         scheduler_names=_names(aliased(given, "schedulerNames")),
         priority_classes=_names(aliased(given, "priorityClasseNames")),
         node_selectors=None if selectors is None else {key: tuple(values) for key, values in selectors.items()},
         tolerations=None if tolerations is None else tuple(_toleration(pattern) for pattern in tolerations),
         affinities=None if tree is None else tuple(_leaves(tree, required)),
+        runtime_classes=_names(given.get("runtimeClassNames")),
+        spread=None if spread is None else tuple(_spread(pattern) for pattern in spread),
     )
+
+
+def _spread(pattern: Mapping[str, Any]) -> SpreadPattern:
+    return SpreadPattern(_tuple(pattern, "topologyKeys"), _tuple(pattern, "whenUnsatisfiable"))
 
 
 def _names(value: Any) -> tuple[str, ...] | None:
@@ -221,6 +240,8 @@ def _defaults(given: Mapping[str, Any]) -> PolicyDefaults:
         node_selector=given.get("nodeSelector") or {},
         tolerations=tuple(one for each in given.get("tolerations") or () for one in _default_tolerations(each)),
         affinity=tuple(_default_affinity(given.get("affinity") or {})),
+        runtime_class=given.get("runtimeClassName") or "",
+        spread=tuple(given.get("topologySpreadConstraints") or ()),
     )
 
 

@@ -16,11 +16,12 @@ from wharfinger.systems.scheduling_policy.kinds.views import (
     HARDNESS,
     AffinityRule,
     ExpressionPattern,
+    SpreadPattern,
     TolerationPattern,
 )
 from wharfinger.systems.scheduling_policy.rules.merge import MergedPolicy
-from wharfinger.systems.scheduling_policy.rules.patterns import covers_expression, covers_toleration
-from wharfinger.systems.scheduling_policy.rules.wishes import DEFAULT_SCHEDULER, Terms, Wishes
+from wharfinger.systems.scheduling_policy.rules.patterns import covers_expression, covers_spread, covers_toleration
+from wharfinger.systems.scheduling_policy.rules.wishes import DEFAULT_SCHEDULER, SpreadWish, Terms, Wishes
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,8 @@ def violations_of_additions(merged: MergedPolicy, added: Wishes) -> list[Violati
     found: list[Violation] = []
     if added.scheduler and merged.required.schedulers is not None:
         found += _required_name(merged.required.schedulers, added, "schedulerName", added.scheduler)
+    if added.runtime_class and merged.required.runtime_classes is not None:
+        found += _required_name(merged.required.runtime_classes, added, "runtimeClassName", added.runtime_class)
     if added.priority_class and merged.required.classes is not None:
         found += _required_name(merged.required.classes, added, "priorityClassName", added.priority_class)
     for key, wanted in merged.required.selectors.items():
@@ -109,6 +112,20 @@ def _required(merged: MergedPolicy, wishes: Wishes) -> Iterator[Violation]:
             )
     for part in wanted.affinities:
         yield from _required_affinity(wishes, part.value, part.policy)
+    if wanted.runtime_classes is not None:
+        yield from _required_name(wanted.runtime_classes, wishes, "runtimeClassName", wishes.runtime_class)
+    if wanted.spread is not None:
+        spreads = wanted.spread.value
+        if not any(_covers(pattern, one) for pattern in spreads for _, one in wishes.spread):
+            texts = " or ".join(_describe_spread(pattern) for pattern in spreads)
+            policy, detail = wanted.spread.policy, f"requires a constraint with {texts}"
+            author = next((wishes.injected[path] for path, _ in wishes.spread if path in wishes.injected), None)
+            if author is not None:
+                detail += f', but the default of policy "{author}" set others'
+            yield Violation(
+                required(f"{wishes.base}.topologySpreadConstraints", f'policy "{policy}" {detail}'),
+                (policy,) if author in (None, policy) else (policy, author),
+            )
 
 
 def _required_name(wanted: Any, wishes: Wishes, name: str, value: str) -> Iterator[Violation]:
@@ -209,6 +226,18 @@ def _allowed(merged: MergedPolicy, wishes: Wishes, *, update: bool = False) -> I
             if values is not None and value not in values:
                 detail = _choice(f"value of {key}", values) if values else "this key is not allowed"
                 yield _not_allowed(f"{base}.nodeSelector[{key}]", value, detail)
+    name = wishes.runtime_class
+    if (
+        name
+        and wanted.runtime_classes is None
+        and allowed.runtime_classes is not None
+        and name not in allowed.runtime_classes
+    ):
+        yield _not_allowed(f"{base}.runtimeClassName", name, _choice("runtime class", allowed.runtime_classes))
+    if allowed.spread is not None:
+        for path, one in wishes.spread:
+            if not any(_covers(pattern, one) for pattern in allowed.spread):
+                yield _not_allowed(path, _plain(one), "this topology spread constraint is not allowed")
     for path, toleration in wishes.tolerations:
         if not allowed.covers(toleration):
             yield _not_allowed(path, _plain(toleration), "this toleration is not allowed")
@@ -251,7 +280,16 @@ def _not_allowed(path: str, value: Any, detail: str) -> Violation:
     return Violation(invalid(path, value, detail))
 
 
+def _covers(pattern: SpreadPattern, one: SpreadWish) -> bool:
+    return covers_spread(pattern, one.topology_key, one.when_unsatisfiable)
+
+
 # Wording
+
+
+def _describe_spread(pattern: SpreadPattern) -> str:
+    parts = [("topologyKey", pattern.topology_keys), ("whenUnsatisfiable", pattern.when_unsatisfiable)]
+    return " and ".join(f"{name} {_one_of(values)}" for name, values in parts if values) or "anything"
 
 
 def _one_of(values: Iterable[str]) -> str:

@@ -12,7 +12,7 @@ from wharfinger.api.views import view
 from wharfinger.api.views.pods import Toleration
 from wharfinger.systems.scheduling_policy.kinds.views import HARD, SOFT, AffinityDefault
 from wharfinger.systems.scheduling_policy.rules.merge import Default, Sourced
-from wharfinger.systems.scheduling_policy.rules.wishes import DEFAULT_SCHEDULER, Wishes
+from wharfinger.systems.scheduling_policy.rules.wishes import DEFAULT_SCHEDULER, SpreadWish, Wishes
 
 Operation = dict[str, Any]
 """One JSON patch operation."""
@@ -57,6 +57,8 @@ def inject(
     _selector(writer, default)
     _tolerations(writer, default)
     _affinity(writer, default)
+    _runtime_class(writer, default)
+    _spread(writer, default)
     return writer.operations, writer.injections
 
 
@@ -128,6 +130,26 @@ def _tolerations(writer: _Writer, default: Default) -> None:
         path = f"{wishes.base}.tolerations[{index}]"
         wishes.tolerations.append((path, view(toleration, Toleration)))
         writer.note(path, toleration, wanted.policy)
+
+
+def _runtime_class(writer: _Writer, default: Default) -> None:
+    wanted, wishes = default.runtime_class, writer.wishes
+    if wanted is None or wishes.runtime_class:
+        return
+    writer.set("runtimeClassName", wanted.value)
+    writer.note(f"{wishes.base}.runtimeClassName", wanted.value, wanted.policy)
+    wishes.runtime_class = wanted.value
+
+
+def _spread(writer: _Writer, default: Default) -> None:
+    wanted, wishes = default.spread, writer.wishes
+    if wanted is None or wishes.spread:
+        return
+    writer.set("topologySpreadConstraints", list(wanted.value))
+    for index, constraint in enumerate(wanted.value):
+        path = f"{wishes.base}.topologySpreadConstraints[{index}]"
+        wishes.spread.append((path, view(constraint, SpreadWish)))
+        writer.note(path, constraint, wanted.policy)
 
 
 def _affinity(writer: _Writer, default: Default) -> None:

@@ -18,6 +18,7 @@ from wharfinger.systems.scheduling_policy.kinds.views import (
     PolicyDefaults,
     PolicySection,
     SchedulingPolicy,
+    SpreadPattern,
     SubKey,
     TolerationPattern,
 )
@@ -51,6 +52,8 @@ class Required:
     selectors: dict[str, Sourced[tuple[str, ...]]] = field(default_factory=dict)
     tolerations: Sourced[tuple[TolerationPattern, ...]] | None = None
     affinities: list[Sourced[AffinityRule]] = field(default_factory=list)
+    runtime_classes: Sourced[tuple[str, ...]] | None = None
+    spread: Sourced[tuple[SpreadPattern, ...]] | None = None
 
 
 @dataclass(slots=True)
@@ -63,6 +66,8 @@ class MergedAllowed:
     selectors: dict[str, set[str] | None] | None = field(default_factory=dict)
     tolerations: dict[TolerationPattern, None] | None = field(default_factory=dict)
     affinities: dict[tuple[str, str], dict[ExpressionPattern, None] | None] = field(default_factory=dict)
+    runtime_classes: set[str] | None = field(default_factory=set)
+    spread: dict[SpreadPattern, None] | None = field(default_factory=dict)
 
     def covers(self, toleration: Toleration) -> bool:
         if self.tolerations is None:
@@ -86,6 +91,8 @@ class Default:
     selector: dict[str, Sourced[str]] = field(default_factory=dict)
     tolerations: Sourced[tuple[Document, ...]] | None = None
     affinity: list[Sourced[AffinityDefault]] = field(default_factory=list)
+    runtime_class: Sourced[str] | None = None
+    spread: Sourced[tuple[Document, ...]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +174,8 @@ def _required(policies: Sequence[SchedulingPolicy], deep: bool) -> Required:
         selectors=_first_by_key(policies, lambda policy: policy.required.node_selectors, deep),
         tolerations=_first(policies, lambda policy: policy.required.tolerations),
         affinities=_first_by_sub_key(policies, lambda policy: policy.required.affinities, deep),
+        runtime_classes=_first(policies, lambda policy: policy.required.runtime_classes),
+        spread=_first(policies, lambda policy: policy.required.spread),
     )
 
 
@@ -177,6 +186,8 @@ def _default(policies: Sequence[SchedulingPolicy], deep: bool) -> Default:
         selector=_first_by_key(policies, lambda policy: policy.default.node_selector or None, deep),
         tolerations=_first(policies, lambda policy: policy.default.tolerations or None),
         affinity=_first_by_sub_key(policies, lambda policy: policy.default.affinity, deep),
+        runtime_class=_first(policies, lambda policy: policy.default.runtime_class or None),
+        spread=_first(policies, lambda policy: policy.default.spread or None),
     )
 
 
@@ -191,6 +202,8 @@ def _first_of_each(policies: Sequence[SchedulingPolicy]) -> PolicySection:
         _value(_first(policies, lambda policy: policy.allowed.node_selectors)),
         _value(_first(policies, lambda policy: policy.allowed.tolerations)),
         _value(_first(policies, lambda policy: policy.allowed.affinities)),
+        _value(_first(policies, lambda policy: policy.allowed.runtime_classes)),
+        _value(_first(policies, lambda policy: policy.allowed.spread)),
     )
 
 
@@ -202,6 +215,12 @@ def _add(allowed: MergedAllowed, section: PolicySection) -> None:
     """Adds what a section allows; an empty list or map allows everything."""
     allowed.schedulers = _united(allowed.schedulers, section.scheduler_names)
     allowed.classes = _united(allowed.classes, section.priority_classes)
+    allowed.runtime_classes = _united(allowed.runtime_classes, section.runtime_classes)
+    if section.spread is not None:
+        if not section.spread:
+            allowed.spread = None
+        elif allowed.spread is not None:
+            allowed.spread.update(dict.fromkeys(section.spread))
     if section.node_selectors is not None:
         if not section.node_selectors:
             allowed.selectors = None
@@ -246,6 +265,8 @@ def _as_section(required: Required) -> PolicySection:
         {key: found.value for key, found in required.selectors.items()} or None,
         _value(required.tolerations),
         tuple(found.value for found in required.affinities) or None,
+        _value(required.runtime_classes),
+        _value(required.spread),
     )
 
 
@@ -256,6 +277,8 @@ def _as_defaults(default: Default) -> PolicyDefaults:
         {key: found.value for key, found in default.selector.items()},
         _value(default.tolerations) or (),
         tuple(found.value for found in default.affinity),
+        _value(default.runtime_class) or "",
+        _value(default.spread) or (),
     )
 
 
@@ -267,7 +290,13 @@ def _implied(default: PolicyDefaults) -> PolicySection:
         {key: (value,) for key, value in default.node_selector.items()} or None,
         tuple(exactly(toleration) for toleration in default.tolerations) or None,
         tuple(rule for part in default.affinity for rule in _rules(part)) or None,
+        (default.runtime_class,) if default.runtime_class else None,
+        tuple(_only(constraint) for constraint in default.spread) or None,
     )
+
+
+def _only(constraint: Document) -> SpreadPattern:
+    return SpreadPattern((constraint["topologyKey"],), (constraint["whenUnsatisfiable"],))
 
 
 def exactly(toleration: Document) -> TolerationPattern:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from wharfinger.api.selectors import SelectorExpression
 from wharfinger.api.taints import EFFECTS
 from wharfinger.api.views.pods import Toleration
-from wharfinger.systems.scheduling_policy.kinds.views import ExpressionPattern, TolerationPattern
+from wharfinger.systems.scheduling_policy.kinds.views import ExpressionPattern, SpreadPattern, TolerationPattern
 
 
 def covers_toleration(pattern: TolerationPattern, toleration: Toleration) -> bool:
@@ -20,6 +20,12 @@ def covers_toleration(pattern: TolerationPattern, toleration: Toleration) -> boo
     if not pattern.effects:
         return True
     return toleration.effect in pattern.effects if toleration.effect else set(pattern.effects) >= set(EFFECTS)
+
+
+def covers_spread(pattern: SpreadPattern, topology_key: str, when_unsatisfiable: str) -> bool:
+    return (not pattern.topology_keys or topology_key in pattern.topology_keys) and (
+        not pattern.when_unsatisfiable or when_unsatisfiable in pattern.when_unsatisfiable
+    )
 
 
 def covers_expression(pattern: ExpressionPattern, expression: SelectorExpression) -> bool:

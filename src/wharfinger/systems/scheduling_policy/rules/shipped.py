@@ -40,9 +40,13 @@ SPECS: dict[str, Document] = {
             "nodeSelectors": {},
             "tolerations": [],
             "affinities": {},
+            "runtimeClassNames": [],
+            "topologySpreadConstraints": [],
         }
     },
 }
+_ADDED = ("runtimeClassNames", "topologySpreadConstraints")
+"""Components that policies did not have in earlier versions."""
 
 PRESETS: dict[str, Document] = {
     "restricted-multiarch-by-node-selector": {
@@ -171,7 +175,14 @@ def is_shipped(policy: Document) -> bool:
     spec: Any = SPECS.get(name)
     if spec is None and _BOOTSTRAPPING.items() <= (metadata.get("labels") or {}).items():
         spec = PRESETS.get(name)
-    return spec is not None and strip_nulls(policy.get("spec")) == spec
+    return spec is not None and strip_nulls(policy.get("spec")) in (spec, _earlier(spec))
+
+
+def _earlier(spec: Document) -> Document:
+    """The policy as earlier versions shipped it. It is restored at the next start, and must not count as changed until
+    then."""
+    allowed = {name: value for name, value in (spec.get("allowed") or {}).items() if name not in _ADDED}
+    return {**spec, "allowed": allowed} if allowed else spec
 
 
 def only_reports(policy: Document) -> bool:

@@ -43,6 +43,13 @@ def suggest(name: str, pods: Iterable[Document], *, global_class: str = "", requ
         section(all(each.tolerations for each in wishes))["tolerations"] = tolerations
     _node_affinity(required if requiring else None, allowed, HARD, [each.hard_terms for each in wishes])
     _node_affinity(required if requiring else None, allowed, SOFT, [each.soft_terms for each in wishes])
+    if runtime_classes := sorted({each.runtime_class for each in wishes if each.runtime_class}):
+        section(all(each.runtime_class for each in wishes))["runtimeClassNames"] = runtime_classes
+    spreads = {(one.topology_key, one.when_unsatisfiable) for each in wishes for _, one in each.spread}
+    if spreads:
+        section(all(each.spread for each in wishes))["topologySpreadConstraints"] = [
+            {"topologyKeys": [key], "whenUnsatisfiable": [when]} for key, when in sorted(spreads)
+        ]
     listed = {kind: name for name, kind in AFFINITY_KINDS.items()}
     for kind, hardness in sorted({slot for each in wishes for slot in each.pod_affinity}):
         chosen = section(all((kind, hardness) in each.pod_affinity for each in wishes))

@@ -23,6 +23,13 @@ Terms = list[tuple[str, NodeSelectorTerm]]
 """Node affinity terms with their paths."""
 
 
+class SpreadWish(View, frozen=True):
+    """What policies look at in a topology spread constraint."""
+
+    topology_key: str = ""
+    when_unsatisfiable: str = ""
+
+
 class Spec(View, frozen=True):
     """The fields of a pod spec that policies cover."""
 
@@ -33,6 +40,8 @@ class Spec(View, frozen=True):
     node_selector: dict[str, str] = wire(default_factory=dict)
     affinity: Affinity | None = None
     tolerations: tuple[Toleration, ...] = ()
+    runtime_class_name: str = ""
+    topology_spread_constraints: tuple[SpreadWish, ...] = ()
 
 
 @dataclass(slots=True)
@@ -55,6 +64,8 @@ class Wishes:
         default_factory=dict
     )  # updates: the older term that the term at a path narrows
     pod_affinity: dict[tuple[str, str], str] = field(default_factory=dict)  # (kind, hardness) in use, with its path
+    runtime_class: str = ""
+    spread: list[tuple[str, SpreadWish]] = field(default_factory=list)
     set_aside: list[str] = field(default_factory=list)
     # The pod did not ask for what was set aside, but has it, so it may satisfy a requirement.
     system_class: str = ""
@@ -73,6 +84,8 @@ class Wishes:
             or self.hard_terms
             or self.soft_terms
             or self.pod_affinity
+            or self.runtime_class
+            or self.spread
         )
 
     @property
@@ -107,6 +120,11 @@ def read_wishes(
             wishes.tolerations.append((path, toleration))
             continue
         wishes.system_tolerations.append(toleration)
+    wishes.runtime_class = spec.runtime_class_name
+    wishes.spread = [
+        (f"{base}.topologySpreadConstraints[{index}]", each)
+        for index, each in enumerate(spec.topology_spread_constraints)
+    ]
     if spec.affinity is not None:
         _read_affinity(wishes, spec.affinity, daemon, migration)
     return wishes
@@ -190,6 +208,9 @@ def additions(new: Wishes, old: Wishes) -> Wishes:
         for hardness, terms, had in ((HARD, added.hard_terms, old.hard_terms), (SOFT, added.soft_terms, old.soft_terms))
         if had
     }
+    added.runtime_class = new.runtime_class if new.runtime_class != old.runtime_class else ""
+    had = [one for _, one in old.spread]
+    added.spread = [item for item in new.spread if item[1] not in had]
     added.pod_affinity = {slot: path for slot, path in new.pod_affinity.items() if slot not in old.pod_affinity}
     return added
 
