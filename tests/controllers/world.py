@@ -8,6 +8,8 @@ import random
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
+from prometheus_client import CollectorRegistry
+
 from wharfinger.api.configuration import Configuration
 from wharfinger.api.errors import ApiError, Conflict, NotFound, ServerTimeout, ServiceUnavailable
 from wharfinger.api.keys import ObjectKey
@@ -19,6 +21,7 @@ from wharfinger.client.controller import Controller, run_controllers
 from wharfinger.client.events import EventRecorder
 from wharfinger.client.informer import InformerSet
 from wharfinger.client.local import LocalClient
+from wharfinger.client.metrics import ControllerGauges
 from wharfinger.client.timers import LoopClock
 from wharfinger.controllers.certificates.authority import SigningAuthority
 from wharfinger.controllers.context import ControllerContext
@@ -138,6 +141,8 @@ class World:
         self._worker: Any = Flaky(self.client, random.Random(11), failing) if failing else self.client
         self._sample = sample or NodeSample()
         self._running: list[asyncio.Task[None]] = []
+        self.metrics = CollectorRegistry()
+        self._gauges = ControllerGauges(self.metrics)
         self.recorder: EventRecorder | None = None
         self._do(self._boot(nodes))
         self.start()
@@ -173,6 +178,7 @@ class World:
             implicit_heartbeats=not self._heartbeats,
             root_ca=self._root_ca,
             signing=self._signing,
+            gauges=self._gauges,
         )
         self.controllers = [
             *make_controllers(context, self._names),

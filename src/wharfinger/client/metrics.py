@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from wharfinger.client.serving import SideServer
 from wharfinger.http.metrics import CONTENT_TYPE, LATENCY_BUCKETS, LabelledSeries, exposition
@@ -65,3 +65,17 @@ class HealthServer(SideServer):
         for path in self._checks:
             app.router.add_get(path, check)
         await self.serve(app)
+
+
+class ControllerGauges:
+    """Gauges of controllers, each made once: controllers are made again when a lease is acquired again."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+        self._made: dict[str, Gauge] = {}
+
+    def of(self, name: str, documentation: str, labels: Sequence[str]) -> Gauge:
+        found = self._made.get(name)
+        if found is None:
+            found = self._made[name] = Gauge(name, documentation, labels, registry=self._registry)
+        return found

@@ -7,12 +7,15 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from prometheus_client import CollectorRegistry
+
 from wharfinger.api.configuration import Configuration
 from wharfinger.api.registry import Document, Registry, Resource
 from wharfinger.client.controller import Controller, Observer
 from wharfinger.client.events import ComponentRecorder, EventRecorder
 from wharfinger.client.informer import Informer, InformerSet
 from wharfinger.client.interface import Client
+from wharfinger.client.metrics import ControllerGauges
 from wharfinger.client.timers import Clock, SystemClock
 from wharfinger.controllers.provision_faults import ProvisionFaults
 
@@ -32,6 +35,7 @@ class ControllerContext:
     configuration: Configuration = field(default_factory=Configuration)
     random: random.Random = field(default_factory=random.Random)
     observer: Observer | None = None
+    gauges: ControllerGauges = field(default_factory=lambda: ControllerGauges(CollectorRegistry()))
     implicit_heartbeats: bool = False  # simulation: nodes are alive unless marked as down
     provision_faults: ProvisionFaults = field(default_factory=ProvisionFaults)
     root_ca: str = ""  # PEM of the certificate authority of the API server; empty: not published

@@ -201,6 +201,51 @@ def test_costs_can_be_switched_off() -> None:
         assert stage.counts() == {"a": 2, "b": 0}
 
 
+def test_without_the_scheduling_plugin_there_are_no_costs() -> None:
+    with Stage() as stage:
+        stage.apply(RESOURCE_POLICIES, policy(unit("a", 5), unit("b", 4)))
+        stage.apply(PODS, pod("p0", "n0"))
+        assert stage.cost("p0") == "5"
+        plugins = {"multiPoint": {"disabled": [{"name": "resourcepolicy"}]}}
+        stage.configuration = Configuration(scheduler={"profiles": [{"plugins": plugins}]})
+        stage.restart()
+        assert stage.cost("p0") is None
+        assert stage.counts() == {"a": 1, "b": 0}
+
+
+def test_metrics_show_the_usage_of_each_unit_by_group() -> None:
+    with Stage() as stage:
+        stage.apply(RESOURCE_POLICIES, policy(unit("a", 5, 1), unit("b", 4), matchLabelKeys=["team"]))
+        stage.apply(PODS, pod("p0", "n0", {"team": "x"}))
+        stage.apply(PODS, pod("p1", "n0", {"team": "y"}))
+        stage.advance(5)
+
+        def measured() -> dict[tuple[str, str], float]:
+            return {
+                (sample.labels["unit"], sample.labels["group"]): sample.value
+                for family in stage.metrics.collect()
+                if family.name == "wharfinger_resource_policy_unit_pods"
+                for sample in family.samples
+            }
+
+        used = {("a", "team=x"): 1, ("b", "team=x"): 0, ("a", "team=y"): 1, ("b", "team=y"): 0}
+        assert measured() == used
+        found = stage.get(RESOURCE_POLICIES, "p")["status"]
+        assert found["summary"] == "a 2 (2 groups, max 1 each), b 0 (0 groups)"
+        assert found["units"][0] == {
+            "name": "a",
+            "count": 2,
+            "max": "1",
+            "groups": [{"labels": {"team": "x"}, "count": 1}, {"labels": {"team": "y"}, "count": 1}],
+        }
+        stage.delete(PODS, "p1", grace_period=0)
+        stage.advance(5)
+        assert measured() == {key: value for key, value in used.items() if key[1] == "team=x"}
+        stage.delete(RESOURCE_POLICIES, "p")
+        stage.advance(5)
+        assert measured() == {}
+
+
 def test_status_is_written_for_a_burst_not_for_every_pod() -> None:
     with Stage() as stage:
         stage.apply(RESOURCE_POLICIES, policy(unit("a", 5), unit("b", 4)))

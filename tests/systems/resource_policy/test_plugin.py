@@ -85,7 +85,7 @@ def test_a_full_unit_is_named() -> None:
     assert cluster.place("1", "2", "3") == ["a", "a", "-"]
     assert cluster.message() == (
         '0/3 nodes are available: 1 node(s) were in no unit of resource policy "p", '
-        '2 node(s) were in unit "a" of resource policy "p", which is full.'
+        '2 node(s) were in unit "a" of resource policy "p", which is full (2 of 2 pods).'
     )
     refused = cluster.engine.explain(pod("new")).refused
     assert refused["a1"].code is Code.UNSCHEDULABLE
@@ -343,7 +343,7 @@ def test_units_that_may_be_tried(waiting: dict[str, str], steps: str, full: list
     explained = cluster.engine.explain(annotated(new, steps) if steps else new)
     assert " ".join(sorted(explained.scores)) == tried
     for name, status in explained.refused.items():
-        assert status.message.endswith("full")
+        assert "full" in status.message
         assert status.code is (Code.UNSCHEDULABLE if name in full else Code.UNRESOLVABLE)
 
 
@@ -641,3 +641,32 @@ def test_a_policy_counts_pods_that_were_on_nodes_of_others_before_it() -> None:
         cluster.engine.set_pod(pod(name, "a2"))
     cluster.apply(policy(A, B))
     assert cluster.place("1") == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("limits", "keys", "fault"),
+    [
+        ({"maxCount": 1}, [], "which is full (1 of 1 pods)"),
+        ({"maxCount": 1}, ["team"], "which is full (1 of 1 pods in group team=x)"),
+        ({"maxPercent": 50}, [], "which is full (1 of 1 pods, 50% of 2)"),
+        ({"maxResources": {"cpu": "2"}}, [], "which has no room for the pod (cpu: 1.5 of 2 used, 1 requested)"),
+        (
+            {"maxResources": {"memory": "3Gi"}},
+            [],
+            "which has no room for the pod (memory: 2Gi of 3Gi used, 2Gi requested)",
+        ),
+    ],
+)
+def test_a_refusal_says_which_limit_is_reached_and_in_which_group(
+    limits: dict[str, Any], keys: list[str], fault: str
+) -> None:
+    cluster = Cluster(policy(unit("a") | limits, matchLabelKeys=keys), nodes="a1")
+    labels = {"team": "x"}
+    cluster.engine.set_pod(pod("other", "a1", cpu="1500m", memory="2Gi", labels=labels))
+    assert fault in cluster.message(cpu="1", memory="2Gi", labels=labels)
+
+
+def test_a_place_that_is_kept_for_a_nominated_pod_counts_in_the_refusal() -> None:
+    cluster = Cluster(policy(unit("a", 5, 1)), nodes="a1 a2")
+    cluster.engine.set_nominated(pod("high", priority=10), "a1")
+    assert "which is full (1 of 1 pods)" in cluster.message()

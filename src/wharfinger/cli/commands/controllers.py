@@ -121,13 +121,13 @@ async def _run(
     from wharfinger.client.events import EventRecorder
     from wharfinger.client.informer import InformerSet
     from wharfinger.client.interface import Client
-    from wharfinger.client.metrics import ControllerMetrics
+    from wharfinger.client.metrics import ControllerGauges, ControllerMetrics
     from wharfinger.client.timers import SystemClock
     from wharfinger.controllers.context import ControllerContext
     from wharfinger.controllers.registry import make_controllers
 
     clock, metrics = SystemClock(), CollectorRegistry()
-    observer = ControllerMetrics(metrics)
+    observer, gauges = ControllerMetrics(metrics), ControllerGauges(metrics)
 
     async def control(writer: Client, informers: InformerSet, turn: Turn) -> None:
         recorder = EventRecorder(writer, "wharfinger-controllers", clock)
@@ -140,6 +140,7 @@ async def _run(
             clock=clock,
             configuration=configuration,
             observer=observer,
+            gauges=gauges,
             root_ca=root_ca,
             signing=signing,
         )

@@ -12,6 +12,7 @@ from wharfinger.api.wording import object_name
 from wharfinger.contributions import ComparedKey, ReportSection, Sample, SystemReport
 from wharfinger.systems.resource_policy.kinds.names import RESOURCE_POLICIES
 from wharfinger.systems.resource_policy.rules.costs import POLICY
+from wharfinger.systems.resource_policy.rules.wording import maximum
 
 
 class ResourcePolicyReport(SystemReport):
@@ -29,12 +30,15 @@ class ResourcePolicyReport(SystemReport):
         for document in objects:
             if document.get("kind") != RESOURCE_POLICIES.kind:
                 continue
-            counts = _counts(document)
-            for index, unit in enumerate((document.get("spec") or {}).get("units") or ()):
-                name, maximum = unit.get("name") or f"unit-{index}", unit.get("maxCount")
-                limit = "unlimited" if maximum is None else maximum
-                rows.append((object_name(document), name, unit.get("priority", 0), counts.get(name, 0), limit))
-        return [ReportSection("Resource policies", ("policy", "unit", "priority", "pods", "max"), rows)]
+            counts, spec = _counts(document), document.get("spec") or {}
+            for index, unit in enumerate(spec.get("units") or ()):
+                name = unit.get("name") or f"unit-{index}"
+                most = maximum(unit.get("maxCount"), unit.get("maxPercent"), unit.get("maxResources") or {})
+                each = " per group" if most and spec.get("matchLabelKeys") else ""
+                pods, limit = counts.get(name, 0), f"{most}{each}" or "unlimited"
+                state = ", ".join(_problems(document))
+                rows.append((object_name(document), name, unit.get("priority", 0), pods, limit, state))
+        return [ReportSection("Resource policies", ("policy", "unit", "priority", "pods", "max", "problems"), rows)]
 
     def compared(self, objects: Callable[[Resource], Sequence[Document]]) -> dict[ComparedKey, Mapping[str, Any]]:
         """The number of pods in each unit of each policy, and its conditions."""
@@ -50,13 +54,28 @@ class ResourcePolicyReport(SystemReport):
         return state
 
 
+def _problems(policy: Document) -> list[str]:
+    """The conditions that say that something is wrong."""
+    conditions = (policy.get("status") or {}).get("conditions") or ()
+    wrong = {
+        ("Valid", "False"): "Invalid",
+        ("Conflicting", "True"): "Conflicting",
+        ("Overlapping", "True"): "Overlapping",
+    }
+    found = {wrong.get((each.get("type"), each.get("status"))) for each in conditions}
+    return [name for name in wrong.values() if name in found]
+
+
 def _over(document: Document, counts: Mapping[str, int]) -> dict[str, str]:
-    """Units that hold more pods than their limit, which keeps them: no pod is evicted for a lower limit."""
+    """Units that hold more pods than their limit, which keeps them: no pod is evicted for a lower limit. With groups, the
+    limit holds for each of them."""
     found = {}
+    groups = {unit.get("name"): unit.get("groups") for unit in (document.get("status") or {}).get("units") or ()}
     for index, unit in enumerate((document.get("spec") or {}).get("units") or ()):
-        name, maximum = unit.get("name") or f"unit-{index}", unit.get("maxCount")
-        if maximum is not None and counts.get(name, 0) > maximum:
-            found[name] = f"{counts[name]} of {maximum}"
+        name, most = unit.get("name") or f"unit-{index}", unit.get("maxCount")
+        count = max((group.get("count", 0) for group in groups.get(name) or ()), default=counts.get(name, 0))
+        if most is not None and count > most:
+            found[name] = f"{count} of {most}"
     return found
 
 

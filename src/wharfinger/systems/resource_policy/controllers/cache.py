@@ -95,6 +95,18 @@ class CountedPolicy:
         """Whether more than one cost is possible. If not, costs are not written."""
         return self.rules.prefer or len({unit.priority for unit in self.rules.units}) > 1
 
+    def groups(self) -> dict[Signature, list[int]]:
+        """The number of pods of each group charged to each unit. A pod that lacks a key is in the group of those that
+        lack it."""
+        found: dict[Signature, list[int]] = {}
+        for counted in self.counting.pods.values():
+            share = counted.share(counted.signature)
+            unit = None if share is None else self._groups[counted.signature].unit(counted.order)
+            of_group = found.setdefault(counted.signature, [0] * len(self.rules.units))
+            if share is not None and unit is not None:
+                of_group[unit] += share[1]
+        return found
+
     def counts(self) -> list[int]:
         """The number of pods charged to each unit, where each pod is charged within its own group."""
         totals = [0] * len(self.rules.units)

@@ -3,10 +3,12 @@ removes pods from the least preferred nodes first. It does not decide where pods
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
 from wharfinger.api.conditions import find_condition, transition_time
+from wharfinger.api.configuration import Configuration
 from wharfinger.api.kinds.builtin import NODES, PODS
 from wharfinger.api.registry import Document
 from wharfinger.api.times import format_time, parse_time
@@ -17,15 +19,22 @@ from wharfinger.controllers.context import ControllerContext
 from wharfinger.controllers.scale_in import DELETION_COST
 from wharfinger.controllers.status_patches import patch_status
 from wharfinger.framework.stand_ins import StandIn
+from wharfinger.scheduler import profiles as profile_loading
+from wharfinger.scheduler.configuration import BadSchedulerConfiguration
 from wharfinger.scheduler.schedulable import Schedulable, schedulables
 from wharfinger.systems.resource_policy.controllers.cache import CountedPolicy, PolicyCache
 from wharfinger.systems.resource_policy.kinds.names import RESOURCE_POLICIES
+from wharfinger.systems.resource_policy.plugin.resource_policy import ResourcePolicyPlugin
 from wharfinger.systems.resource_policy.rules.costs import change
-from wharfinger.systems.resource_policy.rules.policy import NEXT_UNITS, Waiting, further
+from wharfinger.systems.resource_policy.rules.policy import NEXT_UNITS, Signature, Waiting, further
+from wharfinger.systems.resource_policy.rules.wording import group_text, usage
 from wharfinger.systems.resource_policy.settings import ResourcePolicySettings
 
 QueueKey = tuple[Literal["pod", "policy"], str, str]
 """The type, namespace and name of the object to reconcile."""
+
+MOST_GROUPS = 20
+"""The number of groups that the status of a unit lists."""
 
 STATUS_BATCH_SECONDS = 1.0
 """Seconds for which count changes are batched before the status is written, because pods arrive in bursts."""
@@ -41,6 +50,13 @@ class ResourcePolicyController(Controller[QueueKey]):
         others = schedulables()
         self._cache = PolicyCache(others)
         self._resources = {each.resource.kind: each.resource for each in others}
+        self._unit_pods = context.gauges.of(
+            "wharfinger_resource_policy_unit_pods",
+            "Pods and reservations charged to a unit of a resource policy, by group.",
+            ("namespace", "policy", "unit", "group"),
+        )
+        self._measured: dict[tuple[str, str], set[tuple[str, ...]]] = {}  # label values by policy
+        self._sets_costs = _sets_costs(context.configuration)
         self._cost_events: dict[tuple[str, str], str] = {}  # uids of pods with an event about their own cost
         self._policies = context.documents(RESOURCE_POLICIES)
         self._pods = context.informers.of(PODS, Pod)
@@ -69,6 +85,8 @@ class ResourcePolicyController(Controller[QueueKey]):
         self._cache.set_policy(old, new)
         if new is not None:
             self.queue.add(("policy", new["metadata"].get("namespace", ""), new["metadata"]["name"]))
+        elif old is not None:
+            self._measure(old["metadata"].get("namespace", ""), old["metadata"]["name"], None)
         self._enqueue()
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
@@ -140,7 +158,7 @@ class ResourcePolicyController(Controller[QueueKey]):
 
     def _cost_policy(self, pod: Pod) -> CountedPolicy | None:
         """The policy that sets the pod's deletion cost: its only governing policy, if that policy has different costs."""
-        if not self._context.configuration.of(ResourcePolicySettings).deletion_cost:
+        if not self._sets_costs:
             return None
         governing = self._cache.governing(pod.metadata.key)
         return governing[0] if len(governing) == 1 and governing[0].costs_differ else None
@@ -165,20 +183,40 @@ class ResourcePolicyController(Controller[QueueKey]):
         if steps < most:
             self.queue.add_after(key, (steps + 1) * rules.timeout - waited, background=True)
 
+    def _measure(self, namespace: str, name: str, policy: CountedPolicy | None) -> None:
+        """Sets the metrics of a policy; None removes them."""
+        found: dict[tuple[str, ...], int] = {}
+        if policy is not None:
+            rules = policy.rules
+            groups = policy.groups() if rules.keys else {(): policy.counts()}
+            for values, counts in groups.items():
+                group = group_text(rules.keys, values)
+                for unit, count in zip(rules.units, counts, strict=True):
+                    found[namespace, name, unit.name, group] = count
+        for labels in self._measured.pop((namespace, name), set()) - found.keys():
+            self._unit_pods.remove(*labels)
+        for labels, count in found.items():
+            self._unit_pods.labels(*labels).set(count)
+        if found:
+            self._measured[namespace, name] = set(found)
+
     async def _set_status(self, document: Document) -> None:
         metadata = document["metadata"]
         namespace, name = metadata.get("namespace", ""), metadata["name"]
         policy = self._cache.policies.get(namespace, {}).get(name)
+        self._measure(namespace, name, policy)
         conditions = [_valid(self._cache.faults.get((namespace, name), ""))]
         status: Document = {"units": None, "summary": None}
         if policy is not None:
             conditions += [_overlapping(policy), _conflicting(policy)]
-            counted = list(zip(policy.rules.units, policy.counts(), strict=True))
-            status["units"] = [{"name": unit.name, "count": count} for unit, count in counted]
-            status["summary"] = ", ".join(
-                f"{unit.name} {count}" + (f"/{unit.limit.count}" if unit.limit.count is not None else "")
-                for unit, count in counted
-            )
+            groups = policy.groups() if policy.rules.keys else None
+            status["units"] = []
+            summary = []
+            for index, (unit, count) in enumerate(zip(policy.rules.units, policy.counts(), strict=True)):
+                status["units"].append(_unit_status(policy, index, count, groups))
+                of_unit = None if groups is None else sum(counts[index] > 0 for counts in groups.values())
+                summary.append(f"{unit.name} {usage(count, unit.maximum, of_unit)}")
+            status["summary"] = ", ".join(summary)
         before = (document.get("status") or {}).get("conditions") or []
         now = format_time(self._context.now())
         conditions_with_times = [
@@ -201,6 +239,37 @@ class ResourcePolicyController(Controller[QueueKey]):
         if wrong and (known is None or known["status"] != condition["status"]):
             kind: Literal["Normal", "Warning"] = "Normal" if condition["type"] == "Overlapping" else "Warning"
             self._context.recorder.event(RESOURCE_POLICIES, document, kind, condition["reason"], condition["message"])
+
+
+def _sets_costs(configuration: Configuration) -> bool:
+    """Whether costs are wanted, and the scheduler follows policies at all."""
+    if not configuration.of(ResourcePolicySettings).deletion_cost:
+        return False
+    try:
+        profiles = profile_loading.load(configuration.scheduler).profiles
+    except BadSchedulerConfiguration:
+        return True  # the scheduler reports it
+    return any(ResourcePolicyPlugin.name in names for profile in profiles for names in profile.points.values())
+
+
+def _unit_status(
+    policy: CountedPolicy, index: int, count: int, groups: Mapping[Signature, Sequence[int]] | None
+) -> Document:
+    rules = policy.rules
+    found: Document = {"name": rules.units[index].name, "count": count}
+    if rules.units[index].maximum:
+        found["max"] = rules.units[index].maximum
+    if groups is not None:
+        here = sorted((-counts[index], group_text(rules.keys, values), values) for values, counts in groups.items())
+        found["groups"] = [
+            {
+                "labels": {key: value for key, value in zip(rules.keys, values, strict=True) if value is not None},
+                "count": -negative,
+            }
+            for negative, _, values in here[:MOST_GROUPS]
+            if negative
+        ]
+    return found
 
 
 def _valid(fault: str) -> Document:

@@ -95,11 +95,24 @@ class ResourcePolicySpecModel(Model):
     when_try_next_units: WhenTryNextUnitsModel | None = None
 
 
+class GroupStatusModel(Model):
+    """The usage of a unit by one group."""
+
+    labels: Annotated[dict[str, str], doc("The values of the matchLabelKeys.")] = field(default_factory=dict)
+    count: Annotated[Int32, doc("Pods and reservations of the group charged to the unit.")] = 0
+
+
 class UnitStatusModel(Model):
     """The usage of a unit."""
 
     name: Annotated[str, doc("The name of the unit.")]
     count: Annotated[Int32, doc("Pods and reservations charged to the unit, summed over groups.")] = 0
+    max: Annotated[str, doc("The limits of the unit for each group; absent if there are none.")] = ""
+    groups: Annotated[
+        list[GroupStatusModel],
+        ATOMIC,
+        doc("With matchLabelKeys, the usage by group: the largest groups, at most 20."),
+    ] = field(default_factory=list)
 
 
 class ResourcePolicyStatusModel(Model):
@@ -184,6 +197,10 @@ def _key_faults(spec: dict[str, Any]) -> Iterator[FieldError]:
         seen.add(key)
 
 
+def _condition(name: str, description: str) -> Column:
+    return Column(name, f'status.conditions[?(@.type=="{name}")].status', description=description)
+
+
 KIND = Kind(
     SIGS,
     RESOURCE_POLICIES.kind,
@@ -195,6 +212,9 @@ KIND = Kind(
         Column("Strategy", "spec.strategy", description="Whether nodes outside all units are rejected or used last."),
         # A separate field, because a printer column shows only the first element of a list.
         Column("Units", "status.summary", description="The number of pods in each unit, with its limit."),
+        _condition("Valid", "Whether the policy is valid; others are ignored."),
+        _condition("Conflicting", "Whether another policy matches some of the same pods."),
+        _condition("Overlapping", "Whether a node belongs to several units."),
         Column("Age", "metadata.creationTimestamp", type="date"),
     ),
     default=defaulter(ResourcePolicyModel, _name_units),

@@ -21,6 +21,7 @@ from wharfinger.systems.resource_policy.plugin.counting import Share, sees
 from wharfinger.systems.resource_policy.plugin.policy import ScheduledPolicy
 from wharfinger.systems.resource_policy.plugin.sized import NOTHING
 from wharfinger.systems.resource_policy.rules.policy import OUTSIDE, Signature, Waiting, further, order
+from wharfinger.systems.resource_policy.rules.wording import group_text
 
 if TYPE_CHECKING:
     from wharfinger.systems.resource_policy.plugin.book import NominatedPlace
@@ -40,9 +41,23 @@ def outside(policy: str) -> Status:
     return unresolvable(f'node(s) were in no unit of resource policy "{policy}"')
 
 
-def full(policy: str, units: list[str]) -> Status:
-    what = "which is full" if len(units) == 1 else "which are full"
-    return unschedulable(f'node(s) were in {_named(units)} of resource policy "{policy}", {what}')
+def full(policy: str, units: list[str], shortages: Sequence[tuple[str, str]] = (), group: str = "") -> Status:
+    """`shortages` are the reached limits on pods and the lacking resources of each unit."""
+    several = len(units) > 1
+    whole = all(pods for pods, _ in shortages)
+    what = (
+        ("which are full" if several else "which is full") if whole else f"which {_have(several)} no room for the pod"
+    )
+    why = [", ".join(filter(None, each)) for each in shortages]
+    if several and why:
+        why = [f"{name}: {text}" for name, text in zip(units, why, strict=True)]
+    of_group = f" in group {group}" if group else ""
+    details = f" ({'; '.join(why)}{of_group})" if why else ""
+    return unschedulable(f'node(s) were in {_named(units)} of resource policy "{policy}", {what}{details}')
+
+
+def _have(several: bool) -> str:
+    return "have" if several else "has"
 
 
 def too_early(policy: str, units: list[str], before: list[str]) -> Status:
@@ -82,6 +97,7 @@ class Governed(Prepared):
         self._further = further(shape.pod.metadata.annotations) if policy.rules.waiting is Waiting.FULL_OR_TIME else 0
         policy.catch_up()
         self._group = policy.counting.acquire(signature)
+        self._full: dict[int, Units] = {}  # by code: the units that have no room
         self._seen = (-1, -1)
         self._version = 0
         self._verdicts: Ints = np.zeros(0, dtype=np.int64)  # [kind]
@@ -158,6 +174,19 @@ class Governed(Prepared):
                     group.add(which, units, *share)
             group.version = version  # the group is restored
 
+    def status(self, code: int) -> Status:
+        """The numbers are those of now: they change more often than the verdict."""
+        units = self._full.get(code)
+        if units is None:
+            return super().status(code)
+        rules, ordered = self._rules, sorted(units)
+        with self._imagining(self._kept_places()):
+            shortages = [self._group.shortages(unit, self._size) for unit in ordered]
+        names = [rules.units[unit].name for unit in ordered]
+        if not all(any(each) for each in shortages):
+            return super().status(code)
+        return full(rules.name, names, shortages, group_text(rules.keys, self._signature))
+
     def pod_simulated(self, simulation: Simulation, pod: PodOnNode, sign: int) -> None:
         metadata = pod.pod.metadata
         if pod.key[0] != self._rules.namespace or not self._rules.governs(metadata.labels):
@@ -212,7 +241,9 @@ class Governed(Prepared):
         with_room = [unit for unit in units if self._group.has_room(unit, self._size)]
         names = [rules.units[unit].name for unit in sorted(units)]
         if units and not with_room:
-            return self.refuse(full(rules.name, names))
+            code = self.refuse(full(rules.name, names))
+            self._full[code] = units
+            return code
         if rules.waiting is not Waiting.NO_NODE:
             least = self._least()
             if rules.priority(with_room[0] if with_room else None) < least:

@@ -46,6 +46,11 @@ class Charges:
         limit = self._limits[unit]
         return limit is None or self._taken[unit] < limit
 
+    def shortages(self, unit: int, size: Mapping[str, int] | None = None) -> tuple[str, str]:
+        """Why no pod fits: the limit on pods, and the resources that one lacks, of which there are none here."""
+        limit = self._limits[unit]
+        return ("" if limit is None else f"{self.counts[unit]} of {limit} pods"), ""
+
     def unit(self, order: Order) -> int | None:
         """The unit a pod is charged to; None if its node is in no unit."""
         units, rank = self._filed[order]

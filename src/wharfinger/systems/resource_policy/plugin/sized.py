@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from wharfinger.systems.resource_policy.plugin.charges import Order, Units
+from wharfinger.systems.resource_policy.rules.wording import amount_text
 
 Size = Mapping[str, int]
 """Requests of a pod: CPU in millicores, other resources in whole units."""
@@ -32,6 +33,19 @@ class Limit:
         return all(
             used.get(name, 0) + size[name] <= most for name, most in self.resources.items() if size.get(name, 0) > 0
         )
+
+    def shortages(self, count: int, used: Size, size: Size, total: int) -> tuple[str, str]:
+        """Why a pod does not fit: the limits on pods that are reached, and the resources that it lacks."""
+        full, lacking = [], []
+        if self.count is not None and count >= self.count:
+            full.append(f"{count} of {self.count} pods")
+        elif self.percent is not None and count + 1 > -(-self.percent * total // 100):
+            full.append(f"{count} of {-(-self.percent * total // 100)} pods, {self.percent}% of {total}")
+        for name, most in sorted(self.resources.items()):
+            if size.get(name, 0) > 0 and used.get(name, 0) + size[name] > most:
+                texts = (amount_text(name, amount) for amount in (used.get(name, 0), most, size[name]))
+                lacking.append("{}: {} of {} used, {} requested".format(name, *texts))
+        return ", ".join(full), ", ".join(lacking)
 
 
 class SizedCharges:
@@ -60,6 +74,10 @@ class SizedCharges:
     def has_room(self, unit: int, size: Size = NOTHING) -> bool:
         self._recompute()
         return self._limits[unit].fits(self._counts[unit], self._used[unit], size, self._total + 1)
+
+    def shortages(self, unit: int, size: Size = NOTHING) -> tuple[str, str]:
+        self._recompute()
+        return self._limits[unit].shortages(self._counts[unit], self._used[unit], size, self._total + 1)
 
     def unit(self, order: Order) -> int | None:
         self._recompute()

@@ -20,6 +20,7 @@ from wharfinger.systems.resource_policy.kinds.resource_policy import EXCEED_MAX,
 from wharfinger.systems.resource_policy.kinds.views import ResourcePolicy
 from wharfinger.systems.resource_policy.plugin.charges import Order, Units
 from wharfinger.systems.resource_policy.plugin.sized import NOTHING, Limit, Size
+from wharfinger.systems.resource_policy.rules.wording import maximum
 
 Signature = tuple[str | None, ...]
 """A pod's values for the matchLabelKeys, which determine its group; None for a label the pod lacks."""
@@ -41,6 +42,7 @@ class CompiledUnit:
     priority: int
     limit: Limit
     nodes: Requirements
+    maximum: str = ""  # the limits in words
 
 
 class Waiting(Enum):
@@ -145,6 +147,7 @@ def read(document: Mapping[str, Any]) -> PolicyRules:
                 each.priority,
                 Limit(each.max_count, each.max_percent, in_units(nano(each.max_resources))),
                 each.node_selector.compile(),
+                maximum(each.max_count, each.max_percent, each.max_resources),
             )
             for each in spec.units
         ),
