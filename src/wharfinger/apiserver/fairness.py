@@ -17,10 +17,8 @@ from dataclasses import dataclass
 from wharfinger.api.errors import TooManyRequests
 from wharfinger.http.metrics import CounterSeries
 
-MAX_READS, MAX_WRITES = (
-    400,
-    200,
-)  # defaults of kube-apiserver; only their sum matters, as with its priority and fairness
+# Defaults of kube-apiserver; only their sum matters, as with its priority and fairness.
+MAX_READS, MAX_WRITES = 400, 200
 MAX_WATCHES = 1000
 _SHARE = 4  # one user may have a quarter of all seats
 _QUEUE = 200  # requests of one user that may wait
@@ -104,7 +102,7 @@ class Fairness:
         except BaseException as error:
             if seat.done() and not seat.cancelled():  # granted meanwhile
                 self.release(flow)
-            else:
+            elif seat in flow.queue:  # not skipped by a grant that found it cancelled
                 flow.queue.remove(seat)
                 if not flow.queue:
                     self._waiting.pop(user, None)
