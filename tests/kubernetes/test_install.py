@@ -137,7 +137,7 @@ def test_the_rights_that_are_installed_suffice(installed: Cluster) -> None:
         webhooks = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/wharfinger"
         installed.until(lambda: installed.get(webhooks).get("webhooks"), "the webhook has registered itself")
         installed.until(
-            lambda: len(installed.items("/apis/scheduling.sigs.x-k8s.io/v1alpha1/schedulingpolicies")) >= 4,
+            lambda: len(installed.items("/apis/scheduling.sigs.x-k8s.io/v1alpha1/schedulingpolicies")) >= 2,
             "the shipped policies are there",
         )
         installed.apply(namespace("tenant"), pod("bound", "tenant"))
