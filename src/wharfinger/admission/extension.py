@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from wharfinger.admission.quota import QuotaExtension, StoredObjects
 from wharfinger.admission.rbac import Attributes, RbacIndex
 from wharfinger.admission.request import Reviewer
 from wharfinger.api.configuration import Configuration
 from wharfinger.api.registry import Document
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+    from wharfinger.client.interface import Client
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +26,7 @@ class AdmissionContext:
     now: Callable[[], float]
     configuration: Configuration
     rbac: Callable[[], RbacIndex]  # the roles and bindings as they are now
+    metrics: CollectorRegistry | None = None  # of a running server
 
     def authorize(self, asked: Attributes) -> bool:
         return self.rbac().allowed(asked).allowed
@@ -35,3 +42,4 @@ class SystemReviewers:
     final: Sequence[Reviewer] = ()  # in the same step as the write, before quota is counted
     quota: QuotaExtension | None = None
     on_bind: Callable[[Document], None] | None = None  # completes a pod in the write that binds it
+    upkeep: Callable[[Client], Awaitable[None]] | None = None  # called now and then by a running server

@@ -65,12 +65,13 @@ class ApiServerApplication:
         now: Callable[[], float] = time.time,
         limits: FairnessLimits | None = None,
         auditor: Auditor | None = None,
+        metrics: CollectorRegistry | None = None,
     ) -> None:
         self.store = store
         self.address = ""
         self.ready = False
         self.stopping = False
-        self.metrics = CollectorRegistry()
+        self.metrics = CollectorRegistry() if metrics is None else metrics
         self._authenticator = authenticator
         self._signer = signer
         self._authorizer = authorizer

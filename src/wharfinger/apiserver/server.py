@@ -11,18 +11,20 @@ import signal
 import socket
 import ssl
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import uvicorn
+from prometheus_client import CollectorRegistry
 
 from wharfinger.admission.authorization import ClusterAuthorizer
 from wharfinger.admission.node_authorizer import NodeAuthorizer
 from wharfinger.admission.node_restriction import NodeRestrictionReviewer
 from wharfinger.admission.rbac_escalation import EscalationReviewer
 from wharfinger.api.configuration import Configuration
+from wharfinger.api.errors import ApiError
 from wharfinger.api.kinds import registry
 from wharfinger.api.kinds.builtin import NODES, PODS, SECRETS, SERVICE_ACCOUNTS
 from wharfinger.api.registry import Document, Kind
@@ -56,9 +58,10 @@ from wharfinger.apiserver.kubernetes_service import KubernetesService
 from wharfinger.apiserver.rbac_sync import RbacSync
 from wharfinger.apiserver.resource_metrics import provide_metrics
 from wharfinger.apiserver.tokens import Lookup, TokenSigner
+from wharfinger.client.interface import Client
 from wharfinger.client.local import LocalClient
 from wharfinger.client.memory import settle_heap
-from wharfinger.client.timers import SystemClock
+from wharfinger.client.timers import SystemClock, background_sleep
 from wharfinger.http.connections import MAX_PER_OWNER, Connections
 from wharfinger.http.server import uvicorn_config
 from wharfinger.store.chain import Chain
@@ -69,6 +72,7 @@ from wharfinger.system import systems
 log = logging.getLogger(__name__)
 
 DATA_FILE = "state.db"
+UPKEEP_SECONDS = 5.0  # between two writes of what reviewers of systems collect
 _FILES = 65_536  # file descriptors
 _BOUND_KINDS = {"serviceaccount": SERVICE_ACCOUNTS, "pod": PODS, "secret": SECRETS, "node": NODES}
 
@@ -107,7 +111,8 @@ async def open_application(
     """
     now = SystemClock().now
     keeper = RbacSync(store)
-    extend_chain(store.chain, store, configuration=configuration, rbac=keeper.index)
+    metrics = CollectorRegistry()
+    upkeep = extend_chain(store.chain, store, configuration=configuration, rbac=keeper.index, metrics=metrics)
     authorizer = ClusterAuthorizer(NodeAuthorizer(store, view(node_role(), ClusterRole)), keeper.index)
     store.chain.mutating += [NodeRestrictionReviewer(store, authorizer), RealNodeReviewer()]
     store.chain.validating += [
@@ -134,6 +139,7 @@ async def open_application(
         now=now,
         limits=limits,
         auditor=auditor,
+        metrics=metrics,
     )
     mutating = WebhookReviewer(store, authorizer.allowed, mutating=True)
     validating = WebhookReviewer(store, authorizer.allowed, mutating=False)
@@ -155,10 +161,13 @@ async def open_application(
     expiry = EventExpiry(store, now)
     expiry.start()
     measured.start()
+    keeping = asyncio.create_task(_keep_up(upkeep, LocalClient(store)), name="upkeep of systems")
     application.ready = True
     try:
         yield application
     finally:
+        keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)
         await measured.stop()
         await expiry.stop()
         for one in keepers:
@@ -167,6 +176,17 @@ async def open_application(
         await mutating.close()
         await validating.close()
         await keeper.stop()
+
+
+async def _keep_up(upkeep: Sequence[Callable[[Client], Awaitable[None]]], client: Client) -> None:
+    """Lets systems write what they collect in reviews."""
+    while True:
+        await background_sleep(UPKEEP_SECONDS)
+        for each in upkeep:
+            try:
+                await each(client)
+            except ApiError as error:
+                log.warning("cannot write what reviewers collected: %s", error)
 
 
 def _lookup(store: Store) -> Lookup:

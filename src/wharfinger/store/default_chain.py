@@ -5,6 +5,9 @@ The embedded server and the simulation both take their chain from here, so that 
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
 from wharfinger.admission.certificates import (
     CertificateRequesterReviewer,
     CertificateSignerReviewer,
@@ -39,6 +42,11 @@ from wharfinger.store.chain import Chain
 from wharfinger.store.store import Store
 from wharfinger.system import systems
 
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+    from wharfinger.client.interface import Client
+
 _READ_FOR_PODS = (b"imagePullSecrets", b"automountServiceAccountToken", b"enforce-mountable-secrets")
 
 
@@ -49,15 +57,17 @@ def extend_chain(
     complete: bool = True,
     configuration: Configuration | None = None,
     rbac: RbacIndex | None = None,
-) -> None:
+    metrics: CollectorRegistry | None = None,
+) -> list[Callable[[Client], Awaitable[None]]]:
     """Adds the stock reviewers to a store's chain, in upstream's order of plugins, and those of the systems around them.
 
     Quota is counted in the same step as the write. In a cluster that is not `complete`, pods may name service accounts
-    and runtime classes that do not exist, and get no volume with a token. `rbac` is given where another component maintains the index already.
+    and runtime classes that do not exist, and get no volume with a token. `rbac` is given where another component maintains the index already, and `metrics` by a
+    running server, which also calls the returned functions of the systems now and then.
     """
     settings = configuration or Configuration()
     index = StoredRbac(store).index if rbac is None else lambda: rbac
-    context = AdmissionContext(store, store.now, settings, index)
+    context = AdmissionContext(store, store.now, settings, index, metrics)
     of_systems = [found for system in systems() if (found := system.reviewers(context)) is not None]
     extensions = QuotaExtensions(each.quota for each in of_systems if each.quota is not None)
     ranges = Views(store, LIMIT_RANGES, LimitRange).get
@@ -117,3 +127,4 @@ def extend_chain(
         QuotaReviewer(store, store.now, extensions),
     ]
     chain.on_bind += [each.on_bind for each in of_systems if each.on_bind is not None]
+    return [each.upkeep for each in of_systems if each.upkeep is not None]

@@ -10,9 +10,12 @@ from prometheus_client import CollectorRegistry
 from tests.systems.scheduling_policy.policies import allowing_all, grant, policy, world
 
 from wharfinger.admission.request import SYSTEM, Request, service_account
+from wharfinger.api.configuration import Configuration
 from wharfinger.api.kinds import registry
+from wharfinger.api.kinds.builtin import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, NAMESPACES, PODS
 from wharfinger.client.local import LocalClient
 from wharfinger.store import Store
+from wharfinger.store.default_chain import extend_chain
 from wharfinger.systems.scheduling_policy.admission.reviewer import SchedulingPolicyReviewer
 from wharfinger.systems.scheduling_policy.admission.violation_counts import ViolationCounts
 from wharfinger.systems.scheduling_policy.commands.policy_world import PolicyWorld, bound_identities
@@ -118,7 +121,7 @@ def test_violations_are_counted_for_each_policy_since_it_changed() -> None:
         evaluation = evaluate(where, subject)
         assert evaluation.refused
         metrics = CollectorRegistry()
-        counts = ViolationCounts(client, metrics, lambda: 0.0)
+        counts = ViolationCounts(metrics, lambda: 0.0)
 
         async def status() -> Document:
             found: Document = (await client.get(SCHEDULING_POLICIES, "p0")).get("status") or {}
@@ -127,8 +130,8 @@ def test_violations_are_counted_for_each_policy_since_it_changed() -> None:
         for expected in (2, 4):
             counts.note(evaluation, "warn")
             counts.note(evaluation, "warn")
-            await counts.write()
-            await counts.write()  # nothing new
+            await counts.write(client)
+            await counts.write(client)  # nothing new
             assert (await status())["violations"] == expected
         assert (
             metrics.get_sample_value("wharfinger_scheduling_policy_violations_total", {"policy": "p0", "mode": "warn"})
@@ -136,10 +139,38 @@ def test_violations_are_counted_for_each_policy_since_it_changed() -> None:
         )
         await client.patch(SCHEDULING_POLICIES, "p0", {"spec": {"allowed": {"tolerations": []}}})
         counts.note(evaluation, "warn")
-        await counts.write()
+        await counts.write(client)
         assert (await status())["violations"] == 1
         await client.delete(SCHEDULING_POLICIES, "p0")
         counts.note(evaluation, "warn")
-        await counts.write()
+        await counts.write(client)
+
+    asyncio.run(main())
+
+
+def test_the_embedded_server_counts_violations_of_requests_that_are_not_dry_runs() -> None:
+    async def main() -> None:
+        store, metrics = Store(registry()), CollectorRegistry()
+        settings = Configuration().having(SchedulingPolicySettings(mode="warn"))
+        upkeep = extend_chain(store.chain, store, complete=False, configuration=settings, metrics=metrics)
+        client = LocalClient(store)
+        await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
+        await client.create(SCHEDULING_POLICIES, policy("p0", {"allowed": {"schedulerNames": ["other"]}}))
+        for document in grant("p0"):
+            await client.create(CLUSTER_ROLES if document["kind"] == "ClusterRole" else CLUSTER_ROLE_BINDINGS, document)
+        for name, dry_run in (("a", False), ("b", True), ("c", False)):
+            pod = {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": name},
+                "spec": {"nodeSelector": {"a": "b"}, "containers": [{"name": "c", "image": "i"}]},
+            }
+            await client.create(PODS, pod, "shop", dry_run=dry_run)
+        for each in upkeep:
+            await each(client)
+        found = await client.get(SCHEDULING_POLICIES, "p0")
+        assert found["status"]["violations"] == 2
+        labels = {"policy": "p0", "mode": "warn"}
+        assert metrics.get_sample_value("wharfinger_scheduling_policy_violations_total", labels) == 2
 
     asyncio.run(main())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
@@ -50,8 +51,10 @@ class SchedulingPolicyReviewer:
         *,
         mutating: bool,
         namespace: str = "",
+        on_violation: Callable[[Evaluation, Mode], None] | None = None,
     ) -> None:
         self._world = world
+        self._on_violation = on_violation
         self._settings = SchedulingPolicySettings() if settings is None else settings
         self._mutating = mutating
         self._controllers = controllers_in(namespace)
@@ -75,6 +78,9 @@ class SchedulingPolicyReviewer:
         outcome = self.judge(request)
         if outcome.operations and request.object is not None:
             apply_operations(request.object, list(outcome.operations))
+        violated = outcome.evaluation is not None and outcome.evaluation.refused
+        if violated and outcome.evaluation is not None and self._on_violation is not None and not request.dry_run:
+            self._on_violation(outcome.evaluation, outcome.mode)
         return outcome.review
 
     def judge(self, request: Request) -> PolicyReview:

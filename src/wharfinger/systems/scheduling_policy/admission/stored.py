@@ -17,6 +17,7 @@ from wharfinger.api.views import decode
 from wharfinger.api.views.meta import Metadata
 from wharfinger.api.views.workloads import PriorityClass
 from wharfinger.systems.scheduling_policy.admission.reviewer import SchedulingPolicyReviewer
+from wharfinger.systems.scheduling_policy.admission.violation_counts import ViolationCounts
 from wharfinger.systems.scheduling_policy.kinds.names import SCHEDULING_POLICIES
 from wharfinger.systems.scheduling_policy.rules.lookup import PolicySet, usable_by
 from wharfinger.systems.scheduling_policy.settings import SchedulingPolicySettings
@@ -62,9 +63,13 @@ def _global_class(classes: Sequence[ObjectVersion]) -> str:
 
 
 def reviewers(
-    reads: Reads, rbac: Callable[[], RbacIndex], settings: SchedulingPolicySettings | None = None
+    reads: Reads,
+    rbac: Callable[[], RbacIndex],
+    settings: SchedulingPolicySettings | None = None,
+    counts: ViolationCounts | None = None,
 ) -> SystemReviewers:
     """The injecting reviewer runs before priority classes are resolved, the checking one looks at the final object."""
+    noted = None if counts is None else counts.note
     world = StoredPolicies(reads, rbac)
     return SystemReviewers(
         before_stock=[
@@ -73,11 +78,13 @@ def reviewers(
         ],
         validating=[
             RequesterReviewer(CONTROLLERS, mutating=False),
-            SchedulingPolicyReviewer(world, settings, mutating=False),
+            SchedulingPolicyReviewer(world, settings, mutating=False, on_violation=noted),
         ],
+        upkeep=None if counts is None else counts.write,
     )
 
 
 def stored_reviewers(context: AdmissionContext) -> SystemReviewers:
     """The reviewers over a store in process."""
-    return reviewers(context.objects, context.rbac, context.configuration.of(SchedulingPolicySettings))
+    counts = None if context.metrics is None else ViolationCounts(context.metrics, context.now)
+    return reviewers(context.objects, context.rbac, context.configuration.of(SchedulingPolicySettings), counts)

@@ -1,6 +1,6 @@
 """How often each policy was violated, for deciding when to go from warning to enforcing: a metric, and the policy's status.
 
-The status counts since the policy last changed, over all replicas of the webhook. It is written now and then, not with
+The status counts since the policy last changed, over all replicas of the webhook or API server. It is written now and then, not with
 each review.
 """
 
@@ -29,8 +29,7 @@ def violated(evaluation: Evaluation) -> tuple[str, ...]:
 
 
 class ViolationCounts:
-    def __init__(self, client: Client, metrics: CollectorRegistry, now: Callable[[], float]) -> None:
-        self._client = client
+    def __init__(self, metrics: CollectorRegistry, now: Callable[[], float]) -> None:
         self._now = now
         self._new: Counts[str] = Counts()  # not in the status yet
         self._total = Counter(
@@ -45,11 +44,11 @@ class ViolationCounts:
             self._total.labels(name, mode).inc()
             self._new[name] += 1
 
-    async def write(self) -> None:
+    async def write(self, client: Client) -> None:
         """Adds what was counted to the status of the policies. What cannot be written is kept for the next time."""
         for name, count in list(self._new.items()):
             try:
-                await self._add(name, count)
+                await self._add(client, name, count)
             except NotFound:
                 pass  # the policy is gone, and its count with it
             except Conflict:
@@ -61,8 +60,8 @@ class ViolationCounts:
             if not self._new[name]:
                 del self._new[name]
 
-    async def _add(self, name: str, count: int) -> None:
-        current = await self._client.get(SCHEDULING_POLICIES, name)
+    async def _add(self, client: Client, name: str, count: int) -> None:
+        current = await client.get(SCHEDULING_POLICIES, name)
         metadata, status = current["metadata"], current.get("status") or {}
         generation = metadata.get("generation", 0)
         before = status.get("violations", 0) if status.get("observedGeneration") == generation else 0
@@ -74,4 +73,4 @@ class ViolationCounts:
                 "lastViolationTime": format_time(self._now()),
             },
         }
-        await self._client.patch(SCHEDULING_POLICIES, name, patch, subresource="status")
+        await client.patch(SCHEDULING_POLICIES, name, patch, subresource="status")

@@ -100,10 +100,11 @@ class SchedulingPolicyHandler(WebhookHandler):
             registry=context.metrics,
         )
 
-        self._violations = ViolationCounts(context.client, context.metrics, SystemClock().now)
+        self._violations = ViolationCounts(context.metrics, SystemClock().now)
+        self._client = context.client
 
     async def upkeep(self) -> None:
-        await self._violations.write()
+        await self._violations.write(self._client)
 
     async def review(self, request: Request, *, mutating: bool) -> Answer:
         reviewer = self._mutating if mutating else self._validating
