@@ -44,6 +44,8 @@ def command(path: Path, kubeconfig: str | None, context: str | None) -> None:
 
     if not path.name.endswith(_SUFFIXES):
         raise click.UsageError(f"-o: the name must end with {', '.join(_SUFFIXES[:-1])} or {_SUFFIXES[-1]}")
+    if not path.parent.is_dir():
+        raise click.UsageError(f"-o: {path.parent}: no such folder")
 
     async def write() -> SnapshotHeader:
         redacted = Redactor()
