@@ -24,7 +24,6 @@ from wharfinger.admission.node_authorizer import NodeAuthorizer
 from wharfinger.admission.node_restriction import NodeRestrictionReviewer
 from wharfinger.admission.rbac_escalation import EscalationReviewer
 from wharfinger.api.configuration import Configuration
-from wharfinger.api.errors import ApiError
 from wharfinger.api.kinds import registry
 from wharfinger.api.kinds.builtin import NODES, PODS, SECRETS, SERVICE_ACCOUNTS
 from wharfinger.api.registry import Document, Kind
@@ -185,8 +184,9 @@ async def _keep_up(upkeep: Sequence[Callable[[Client], Awaitable[None]]], client
         for each in upkeep:
             try:
                 await each(client)
-            except ApiError as error:
-                log.warning("cannot write what reviewers collected: %s", error)
+            except Exception:
+                # One system must not end the upkeep of the others.
+                log.exception("cannot write what reviewers collected")
 
 
 def _lookup(store: Store) -> Lookup:

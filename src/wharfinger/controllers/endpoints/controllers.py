@@ -15,6 +15,7 @@ from wharfinger.controllers.context import ContextController, ControllerContext
 from wharfinger.controllers.endpoints import pods as published
 from wharfinger.controllers.endpoints import slices, subsets
 from wharfinger.controllers.endpoints.informed import WrittenVersions
+from wharfinger.controllers.endpoints.slice_writes import carry_out
 from wharfinger.controllers.endpoints.trigger_times import TriggerTimes
 
 LEADER = "control-plane.alpha.kubernetes.io/leader"
@@ -136,7 +137,7 @@ class EndpointSliceController(ServiceController):
         made.delete += [each for each in existing if each["addressType"] not in types]
         for each in (*made.create, *made.update):
             slices.set_trigger_time(each, triggered)
-        await self._carry_out(key, service, made)
+        await carry_out(self.client, self._written, key, service, made)
 
     def _wanted(
         self, service: Document, pods: Iterable[Pod], address_type: str
@@ -157,24 +158,6 @@ class EndpointSliceController(ServiceController):
             if endpoint["addresses"]:
                 group.endpoints[slices.endpoint_key(endpoint)] = endpoint
         return wanted, homeless
-
-    async def _carry_out(self, key: ObjectKey, service: Document, made: slices.SlicePlan) -> None:
-        if not service["metadata"].get("deletionTimestamp"):
-            for each in made.create:
-                try:
-                    self._written.wrote(key, await self.client.create(ENDPOINT_SLICES, each, key[0]))
-                except ApiError as error:
-                    if is_terminating_namespace(error):
-                        return
-                    raise
-        for each in made.update:
-            name = each["metadata"]["name"]
-            self._written.wrote(key, await self.client.update(ENDPOINT_SLICES, each, key[0], name=name))
-        for each in made.delete:
-            try:
-                await self.client.delete(ENDPOINT_SLICES, each["metadata"]["name"], key[0])
-            except NotFound:
-                continue
 
     async def _clean_up(self, key: ObjectKey) -> None:
         return  # the slices have the Service as their owner

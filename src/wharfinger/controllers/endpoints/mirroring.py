@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 
-from wharfinger.api.errors import ApiError, NotFound, is_terminating_namespace
 from wharfinger.api.keys import ObjectKey
 from wharfinger.api.kinds.builtin import ENDPOINT_SLICES, ENDPOINTS, SERVICES
 from wharfinger.api.registry import Document
@@ -12,6 +11,7 @@ from wharfinger.controllers.context import ContextController, ControllerContext
 from wharfinger.controllers.endpoints.controllers import LEADER, STALE_RETRY, document_key, service_of
 from wharfinger.controllers.endpoints.informed import WrittenVersions
 from wharfinger.controllers.endpoints.pods import endpoint_port
+from wharfinger.controllers.endpoints.slice_writes import carry_out, delete_slice
 from wharfinger.controllers.endpoints.slices import (
     MANAGED_BY,
     SERVICE_NAME,
@@ -78,7 +78,7 @@ class EndpointSliceMirroringController(ContextController[ObjectKey]):
         service = self._services.get(key[1], key[0])
         if endpoints is None or service is None or not _has_no_selector(service) or not should_mirror(endpoints):
             for each in existing:
-                await self._delete(each)
+                await delete_slice(self.client, each)
             return
         wanted, invalid, skipped = mirrored(endpoints)
         if invalid:
@@ -88,28 +88,10 @@ class EndpointSliceMirroringController(ContextController[ObjectKey]):
             text = f"A max of {MAX_MIRRORED} addresses can be mirrored to EndpointSlices per Endpoints subset."
             self._warn(endpoints, "TooManyAddressesToMirror", f"{text} {skipped} addresses were skipped")
         made = plan_mirror(endpoints, wanted, existing)
-        if not endpoints["metadata"].get("deletionTimestamp"):
-            for each in made.create:
-                try:
-                    self._written.wrote(key, await self.client.create(ENDPOINT_SLICES, each, key[0]))
-                except ApiError as error:
-                    if is_terminating_namespace(error):
-                        return
-                    raise
-        for each in made.update:
-            name = each["metadata"]["name"]
-            self._written.wrote(key, await self.client.update(ENDPOINT_SLICES, each, key[0], name=name))
-        for each in made.delete:
-            await self._delete(each)
+        await carry_out(self.client, self._written, key, endpoints, made)
 
     def _warn(self, endpoints: Document, reason: str, text: str) -> None:
         self.context.recorder.event(ENDPOINTS, endpoints, "Warning", reason, text)
-
-    async def _delete(self, document: Document) -> None:
-        try:
-            await self.client.delete(ENDPOINT_SLICES, document["metadata"]["name"], document["metadata"]["namespace"])
-        except NotFound:
-            return
 
 
 def should_mirror(endpoints: Document) -> bool:
