@@ -78,7 +78,7 @@ def configured(path: Path, present: Configuration) -> Configuration:
             loaded = load_configuration(document)
         else:
             loaded = replace(present, scheduler=document)
-        profiles.load(loaded.scheduler)
+        profiles.load(loaded.scheduler, settings=loaded)
     except (BadConfiguration, BadSchedulerConfiguration) as error:
         raise BadInput([f"{path}: {fault}" for fault in error.errors]) from error
     except yaml.YAMLError as error:

@@ -154,27 +154,31 @@ def _live(kubeconfig: str | None, context: str | None) -> tuple[Inputs, float]:
     import asyncio
     import time
 
+    from wharfinger.api.configuration import Configuration
     from wharfinger.api.kinds import registry
     from wharfinger.api.manifests import Manifest, Source
     from wharfinger.simulate.inputs import Inputs
     from wharfinger.simulate.snapshots import take
 
     manifests: list[Manifest] = []
+    configuration = Configuration()
     source = Source("the cluster", 1, 1)
 
     async def read_cluster() -> None:
+        nonlocal configuration
         client = open_client(kubeconfig, context)
         try:
             header = await take(
                 client, registry(), time.time(), lambda document: manifests.append(Manifest(document, source))
             )
+            configuration = Configuration(kubernetes=await client.kubernetes_version())
         finally:
             await client.close()
         for (_, kind), why in header.not_read.items():
             click.echo(f"Note: {kind} could not be read, so what depends on it is left out: {why}", err=True)
 
     asyncio.run(read_cluster())
-    return Inputs(manifests), time.time()
+    return Inputs(manifests, configuration=configuration), time.time()
 
 
 def _name(each: PlannedChange | Rejection) -> str:
