@@ -5,6 +5,7 @@ For other pods it gives the same messages as the stock plugin.
 
 from __future__ import annotations
 
+from wharfinger.api.kubernetes_version import KubernetesVersion
 from wharfinger.api.views import Pod
 from wharfinger.framework.plugin import Plugin, Prepared
 from wharfinger.framework.shapes import Shape
@@ -13,6 +14,7 @@ from wharfinger.framework.status import Status, error, unresolvable, unschedulab
 REFUSAL = unresolvable("not supported by this scheduler: resource claims (spec.resourceClaims)")
 NO_CLAIMS = unschedulable("no new claims to deallocate")
 SOME_CLAIMS = unschedulable("still not schedulable")
+NOTHING_DONE = unschedulable()  # since 1.37
 NOT_ASKED = error("not found")
 
 
@@ -30,6 +32,8 @@ class DynamicResources(Plugin):
         # Upstream reads the state of its PreFilter here and fails if that never ran.
         if not asked:
             return NOT_ASKED
+        if self.tables.kubernetes >= KubernetesVersion.V1_37:
+            return NOTHING_DONE
         return SOME_CLAIMS if pod.spec.resource_claims else NO_CLAIMS
 
 
