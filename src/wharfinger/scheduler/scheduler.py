@@ -10,7 +10,7 @@ import asyncio
 import gc
 import random
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -214,6 +214,10 @@ class Scheduler:
 
     def pod(self, namespace: str, name: str) -> Pod | None:
         return self._feed.pods.get(name, namespace)
+
+    def pods(self) -> Iterable[Pod]:
+        """All pods that the scheduler knows."""
+        return self._feed.pods
 
     def diagnosis(self, key: ObjectKey) -> dict[str, int]:
         """For a pod that waits: how many nodes refused it for which reason."""
