@@ -6,7 +6,7 @@ import ipaddress
 from functools import partial
 
 from wharfinger.api.defaults.devices import DeviceKey, allocation_results, device_key
-from wharfinger.api.fields import FieldError, forbidden, invalid, not_supported, required, too_many
+from wharfinger.api.fields import FieldError, forbidden, invalid, not_supported, required, too_long, too_many
 from wharfinger.api.registry import Document
 from wharfinger.api.validation.devices.claims import (
     MAX_CONFIGS,
@@ -62,7 +62,8 @@ def _status_faults(document: Document, old: Document) -> Faults:
     )
     allocated = {device_key(result) for result in allocation_results(document)}
     device = partial(_device_status_faults, allocated)
-    yield from set_faults(child_list(status, "devices"), -1, device, device_key, "status.devices", order=_DEVICE_ORDER)
+    devices = [{"conditions": None, **each} for each in child_list(status, "devices")]
+    yield from set_faults(devices, -1, device, device_key, "status.devices", order=_DEVICE_ORDER)
     if consumers and allocation is None:
         yield forbidden("status.reservedFor", "may not be specified when `allocated` is not set")
     elif consumers and (document.get("metadata") or {}).get("deletionTimestamp"):
@@ -133,11 +134,14 @@ def _device_status_faults(allocated: set[DeviceKey], device: Document, path: str
 
 
 def _network_faults(data: Document, path: str) -> Faults:
-    for name, limit in (("interfaceName", 256), ("hardwareAddress", 128)):
-        if len((data.get(name) or "").encode()) > limit:
-            message = f"Too long: may not be more than {limit} bytes"
-            yield from declared([FieldError(f"{path}.{name}", "FieldValueTooLong", message)])
+    yield from _declared_size_faults(data.get("interfaceName"), 256, f"{path}.interfaceName")
     yield from set_faults(child_list(data, "ips"), _MAX_ADDRESSES, _address_faults, str, f"{path}.ips")
+    yield from _declared_size_faults(data.get("hardwareAddress"), 128, f"{path}.hardwareAddress")
+
+
+def _declared_size_faults(text: str | None, limit: int, path: str) -> Faults:
+    if len((text or "").encode()) > limit:
+        yield from declared([too_long(path, limit)])
 
 
 def _address_faults(text: str, path: str) -> Faults:

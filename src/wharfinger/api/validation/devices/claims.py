@@ -10,12 +10,14 @@ from wharfinger.api.fields import FieldError, immutable, invalid, not_supported,
 from wharfinger.api.names import dns_subdomain, label_value, qualified_name
 from wharfinger.api.registry import Document
 from wharfinger.api.validation.common import name_faults
+from wharfinger.api.validation.devices.internal_types import internal_template
 from wharfinger.api.validation.devices.wording import (
     Faults,
     child_list,
     declared,
     declared_driver_faults,
     declared_qualified_faults,
+    declared_subdomain,
     label_name_faults,
     list_faults,
     ordered,
@@ -67,7 +69,7 @@ def claim_template_faults(document: Document, old: Document | None) -> list[Fiel
         *_spec_faults(spec.get("spec") or {}, "spec.spec"),
     ]
     if old is not None and spec != (old.get("spec") or {}):
-        faults.append(immutable("spec", spec))
+        faults.append(immutable("spec", internal_template(spec)))
     return ordered(faults)
 
 
@@ -119,7 +121,9 @@ def _request_faults(request: Document, path: str) -> Faults:
 
 def _alternative_faults(request: Document, path: str) -> Faults:
     yield from label_name_faults(request.get("name"), f"{path}.name")
-    yield from declared(_class_name_faults(request.get("deviceClassName"), f"{path}.deviceClassName"))
+    name, here = request.get("deviceClassName") or "", f"{path}.deviceClassName"
+    faults = [invalid(here, name, fault) for fault in declared_subdomain(name)] if name else [required(here)]
+    yield from declared(faults)
     yield from _what_faults(request, path)
 
 

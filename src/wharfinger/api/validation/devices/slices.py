@@ -14,6 +14,7 @@ from wharfinger.api.validation.common import name_faults
 from wharfinger.api.validation.devices.capacities import shared_capacity_faults, single_capacity_faults
 from wharfinger.api.validation.devices.classes import taint_faults
 from wharfinger.api.validation.devices.conditions import binding_condition_faults
+from wharfinger.api.validation.devices.internal_types import internal_terms
 from wharfinger.api.validation.devices.wording import (
     MAX_DRIVER,
     MAX_ID,
@@ -123,7 +124,7 @@ def _node_faults(spec: Document, path: str) -> Faults:
         terms = selector.get("nodeSelectorTerms") or []
         if len(terms) != 1:
             here = f"{path}.nodeSelector.nodeSelectorTerms"
-            yield invalid(here, terms, "must have exactly one node selector term")
+            yield invalid(here, internal_terms(terms), "must have exactly one node selector term")
     for field in ("allNodes", "perDeviceNodeSelection"):
         if spec.get(field):
             given.append(f"`{field}`")

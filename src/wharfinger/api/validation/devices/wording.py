@@ -121,7 +121,15 @@ def _shortened(text: str, longest: int) -> str:
 
 def label_name_faults(name: Any, path: str) -> Faults:
     """A DNS label: names of requests, devices, counters."""
-    yield from name_faults(dns_label, name or "", path)
+    for fault in dns_label(name or ""):
+        yield invalid(path, name or "", fault.replace(" bytes", " characters"))
+
+
+def declared_subdomain(name: str) -> list[str]:
+    """`dns_subdomain` in the words of declared rules, which count bytes."""
+    return [
+        fault.replace(" characters", " bytes") if "no more than" in fault else fault for fault in dns_subdomain(name)
+    ]
 
 
 def declared_label_faults(name: Any, path: str) -> Faults:
@@ -157,7 +165,7 @@ def declared_driver_faults(name: str | None, path: str) -> Faults:
 
 
 def _caseless_faults(name: str) -> list[str]:
-    faults = ["must be no more than 253 characters"] if len(name) > MAX_POOL else []
+    faults = ["must be no more than 253 bytes"] if len(name) > MAX_POOL else []
     return faults if _CASELESS.fullmatch(name) else [*faults, _CASELESS_MESSAGE]
 
 
@@ -179,7 +187,7 @@ def declared_pool_faults(name: str | None, path: str) -> Faults:
     for index, part in enumerate(name.split("/")):
         if not part:
             faults.append(invalid(path, name, f"segment {index}: must not be empty"))
-        faults += [invalid(path, part, f"segment {index}: {fault}") for fault in dns_subdomain(part) if part]
+        faults += [invalid(path, part, f"segment {index}: {fault}") for fault in declared_subdomain(part) if part]
     yield from declared(faults)
 
 
@@ -220,7 +228,7 @@ def declared_qualified_faults(name: str, path: str) -> Faults:
             faults.append(invalid(path, "", "prefix must not be empty"))
         else:
             faults += [too_long(path, MAX_DRIVER)] if len(domain.encode()) > MAX_DRIVER else []
-            faults += [invalid(path, domain, f"prefix: {fault}") for fault in dns_subdomain(domain)]
+            faults += [invalid(path, domain, f"prefix: {fault}") for fault in declared_subdomain(domain)]
         if not own:
             faults.append(invalid(path, "", "name must not be empty"))
         else:
