@@ -269,6 +269,13 @@ class PodIP(View, frozen=True):
     ip: str = ""
 
 
+class PodResourceClaimStatus(View, frozen=True):
+    """The claim that was made from a template; without a name if none is needed."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
+
+
 class PodStatus(View, frozen=True):
     phase: str = ""
     nominated_node_name: str = ""
@@ -283,6 +290,7 @@ class PodStatus(View, frozen=True):
     resize: str = ""
     allocated_resources: Quantities | None = None  # pod level
     resources: ResourceRequirements | None = None  # pod level
+    resource_claim_statuses: tuple[PodResourceClaimStatus, ...] = ()
     observed_generation: int = 0
 
     def condition(self, kind: str) -> Condition | None:
