@@ -276,6 +276,19 @@ class PodIP(View, frozen=True):
     ip: str = ""
 
 
+class PodResourceClaimStatus(View, frozen=True):
+    """The claim that was made from a template; without a name if none is needed."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
+
+
+class PodExtendedResourceClaimStatus(View, frozen=True):
+    """The claim for the extended resources of a pod."""
+
+    resource_claim_name: str = ""
+
+
 class PodStatus(View, frozen=True):
     phase: str = ""
     nominated_node_name: str = ""
@@ -290,6 +303,8 @@ class PodStatus(View, frozen=True):
     resize: str = ""
     allocated_resources: Quantities | None = None  # pod level
     resources: ActualResources | None = None  # pod level
+    resource_claim_statuses: tuple[PodResourceClaimStatus, ...] = ()
+    extended_resource_claim_status: PodExtendedResourceClaimStatus | None = None
     observed_generation: int = 0
 
     def condition(self, kind: str) -> Condition | None:
