@@ -72,6 +72,7 @@ def ask(
     from wharfinger.api.kinds import registry
     from wharfinger.api.kinds.builtin import NODES
     from wharfinger.cli.simulating import bad_input, configured, loaded_world, read
+    from wharfinger.client.server_version import version_to_follow
     from wharfinger.client.timers import SystemClock
 
     with bad_input():
@@ -93,7 +94,7 @@ def ask(
         try:
             # Informers would retry for ever against a server that does not answer.
             await client.list(NODES, limit=1)
-            known = configuration.kubernetes or await client.kubernetes_version()
+            known = configuration.kubernetes or await version_to_follow(client, refusals=1)
             return await question(client, SystemClock(), replace(configuration, kubernetes=known), registry())
         finally:
             await client.close()
