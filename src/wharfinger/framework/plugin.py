@@ -7,7 +7,7 @@ changed, which the plugin declares with a `Scope`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar
@@ -59,6 +59,30 @@ class Args(msgspec.Struct, rename="camel", forbid_unknown_fields=True, frozen=Tr
     def faults(self) -> list[FieldError]:
         """Errors in values that have the right type, with paths relative to the arguments."""
         return []
+
+
+@dataclass(frozen=True, slots=True)
+class AskedAmount:
+    """How much of a resource a pod asks for, and how much of it a node has free: cpu in thousandths, others whole."""
+
+    resource: str
+    asked: int
+    free: int
+
+    @property
+    def lacking(self) -> int:
+        return max(self.asked - self.free, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """A change to an object of a system that may let a pod in; whoever shows it tries it first."""
+
+    kind: str  # of the object
+    namespace: str
+    name: str
+    change: str  # in the imperative
+    document: Any = None  # what takes the place of the object; None: it is deleted
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +250,16 @@ class Prepared:
         """How much the pod prefers the row to others on which evictions would cost the same; more is better."""
         return 0
 
+    # -- explanations
+
+    def detail(self, row: int) -> str:
+        """Which taint, label or port of a refused row it is; empty where the reasons say it all."""
+        return ""
+
+    def amounts(self, row: int, simulation: Simulation | None = None) -> Sequence[AskedAmount]:
+        """What the pod asks of a row and what is free there."""
+        return ()
+
     def close(self) -> None:
         """The answers are dropped: release what they hold."""
 
@@ -275,6 +309,11 @@ class Plugin:
 
     def wake_ups(self) -> tuple[WakeUp, ...]:
         """The events that can change a refusal of this plugin."""
+        return ()
+
+    def suggestions(self, pod: Pod, rows: Sequence[int]) -> Iterable[Suggestion]:
+        """Changes to objects of this plugin's kinds that may let in a pod that fits nowhere; `rows` are those that come
+        nearest. They need not help: each is tried before it is shown."""
         return ()
 
     # -- the scheduling cycle

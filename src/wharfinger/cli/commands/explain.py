@@ -45,7 +45,8 @@ def pod(
     config: Path | None,
 ) -> None:
     """Show for each node the plugin that rejects the pod and why, or the score from each plugin; and which node is
-    chosen.
+    chosen. For a pod that fits nowhere: the nodes that come nearest, what is lacking there, and the smallest changes that
+    would let it in, each of which was tried.
 
     The pod does not have to be pending. Exit status: 2 if there is no such pod, 1 on other errors.
 

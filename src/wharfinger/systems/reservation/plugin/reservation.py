@@ -7,12 +7,13 @@ corresponds to Koordinator's plugin of the same name and uses the same failure m
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from wharfinger.api.resources import requests
 from wharfinger.api.views import Pod
 from wharfinger.framework.events import NODE, POD, Action, WakeUp
-from wharfinger.framework.plugin import Args, Plugin, Prepared
+from wharfinger.framework.plugin import Args, Plugin, Prepared, Suggestion
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.status import SUCCESS, Status, error, unschedulable
 from wharfinger.framework.tables import PodOnNode, Tables
@@ -90,6 +91,15 @@ class ReservationPlugin(Plugin):
         """Whether the added or relabelled pod may be a candidate for adoption by this reservation."""
         reservation = self.ledger.reservations.get(pod.metadata.uid) if is_reservation(pod) else None
         return reservation is not None and adopts(reservation)
+
+    def suggestions(self, pod: Pod, rows: Sequence[int]) -> Iterator[Suggestion]:
+        """Without the reservations that hold the room which the pod lacks, it may fit."""
+        charge, seen = self.tables.charge_of(requests(pod)), set[str]()
+        for row in rows:
+            for each in self.ledger.blocking(row, charge):
+                if each.uid not in seen and each.uid != pod.metadata.uid:
+                    seen.add(each.uid)
+                    yield Suggestion(RESERVATION, "", each.name, f"delete Reservation {each.name}")
 
     # -- scheduling cycle
 

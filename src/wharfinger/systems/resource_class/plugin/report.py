@@ -11,7 +11,15 @@ from dataclasses import dataclass, field
 from wharfinger.api.views import Node, Pod
 from wharfinger.systems.resource_class.kinds.views import NodeComputeResources, ResourceClass
 from wharfinger.systems.resource_class.plugin.catalogue import Catalogue, Meaning
-from wharfinger.systems.resource_class.plugin.holdings import DeviceUse, Holding, Slot, demand, holding, slots_of, use
+from wharfinger.systems.resource_class.plugin.holdings import (
+    DeviceUse,
+    Holding,
+    Slot,
+    free_units,
+    holding,
+    slots_of,
+    use,
+)
 from wharfinger.systems.resource_class.rules.compute_resources import published
 
 
@@ -107,14 +115,4 @@ def _node_line(node: str, slots: list[Slot], made: DeviceUse, meaning: Meaning, 
         if slots[place].set in meaning.sets or catalogue.meaning(name) is meaning:
             used += count
     devices = sum(each.devices for each in resources)
-    return NodeLine(node, devices, used, _units(slots, made, meaning, catalogue), tuple(resources))
-
-
-def _units(slots: list[Slot], made: DeviceUse, meaning: Meaning, catalogue: Catalogue) -> int:
-    """Whole units that are free: a unit takes devices of one group."""
-    wanted = demand(slots, meaning.name, 1, meaning, catalogue)
-    groups: dict[str, int] = {}
-    for index, place in enumerate(wanted.places):
-        group = wanted.values[index] if wanted.values else ""
-        groups[group] = groups.get(group, 0) + max(made.free[place], 0)
-    return sum(free // wanted.size for free in groups.values())
+    return NodeLine(node, devices, used, free_units(slots, made.free, meaning, catalogue), tuple(resources))

@@ -19,7 +19,7 @@ from wharfinger.api.validation.resources import is_unqualified
 from wharfinger.api.views import Pod
 from wharfinger.framework.columns import Ints, Rows
 from wharfinger.framework.events import NODE, POD, Action, WakeUp
-from wharfinger.framework.plugin import MAX_SCORE, Plugin, Prepared, Scope
+from wharfinger.framework.plugin import MAX_SCORE, AskedAmount, Plugin, Prepared, Scope
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.simulation import Simulation
 from wharfinger.framework.stand_ins import StandIn
@@ -32,6 +32,7 @@ from wharfinger.systems.resource_class.plugin.holdings import (
     Slot,
     demand,
     effective,
+    free_units,
     held_by,
     holding,
     record_fault,
@@ -342,6 +343,15 @@ class _Asked(_Devices):
         return (
             f"Insufficient {wanted.name} (devices in the cluster: {devices} matching, {healthy} healthy, {free} free)"
         )
+
+    def amounts(self, row: int, simulation: Simulation | None = None) -> list[AskedAmount]:
+        """Free units of each name by itself: requests that share devices may fit only one at a time."""
+        slots = self._ledger.slots(row)
+        free, catalogue = self._free(row, slots, simulation), self._ledger.catalogue
+        return [
+            AskedAmount(each.name, each.amount, free_units(slots, free, each.meaning, catalogue))
+            for each in self._wanted
+        ]
 
     def allocate(self, pod: Pod, row: int) -> Allocation | None:
         slots = self._ledger.slots(row)
