@@ -4,7 +4,7 @@ nodes with the score from each plugin."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from wharfinger.api.resources import amount_text
 from wharfinger.api.wording import counted, listed
@@ -12,10 +12,11 @@ from wharfinger.cli.output import paint, table
 from wharfinger.cli.report_text import left_out
 
 if TYPE_CHECKING:
-    from wharfinger.framework.plugin import AskedAmount
+    from wharfinger.framework.explaining import AskedAmount
     from wharfinger.simulate.explaining import PodExplanation
     from wharfinger.simulate.obstacles import NearNode, RefusedGroup
     from wharfinger.simulate.remedies import Remedy
+    from wharfinger.simulate.workloads import WorkloadExplanation
 
 BEST = 10
 _NEAREST = 3
@@ -31,6 +32,36 @@ def pod_text(explained: PodExplanation, *, everything: bool) -> str:
     return "\n".join([*lines, *node_lines(explained, everything=everything)])
 
 
+def workload_text(explained: WorkloadExplanation, *, everything: bool) -> str:
+    on_nodes, fitting = sum(explained.on_nodes.values()), sum(explained.fitting.values())
+    parts = [f"{explained.wanted} wanted", f"{on_nodes} on nodes ({explained.ready} ready)"]
+    if fitting:
+        parts.append(paint(f"{fitting} {'fits' if fitting == 1 else 'fit'} now", "green", bold=True))
+    if explained.waits:
+        parts.append(paint(f"{explained.waits} {'waits' if explained.waits == 1 else 'wait'}", "red", bold=True))
+    if explained.refusal:
+        parts.append(paint(f"{explained.missing} refused", "red", bold=True))
+    lines = [f"{explained.kind} {explained.namespace}/{explained.name}: {', '.join(parts)}"]
+    for title, by_node in (("On nodes", explained.on_nodes), ("Would go to", explained.fitting)):
+        if by_node:
+            named = [f"{node} ({number})" for node, number in by_node.items()]
+            lines.append(f"{title}: {listed(named, len(named) if everything else BEST)}")
+    if explained.refusal:
+        lines.append(f"The API server refuses further pods: {explained.refusal}")
+    lines += [f"Note: {note}." for note in explained.notes]
+    for group in explained.waiting:
+        number, names = len(group.names), sorted_names(group.names, everything)
+        lines += ["", _title(f"{counted(number, 'pod')} {'waits' if number == 1 else 'wait'}: {names}")]
+        found = group.explanation
+        lines.append(found.message or next(iter(found.notes), ""))
+        if found.asked:
+            each = " each" if number > 1 else ""
+            lines.append(f"Asks for{each}: {', '.join(_amount(*one) for one in found.asked.items())}")
+        lines += [f"Note: {note}." for note in found.notes]
+        lines += node_lines(found, everything=everything)
+    return "\n".join(lines)
+
+
 def node_lines(explained: PodExplanation, *, everything: bool) -> list[str]:
     """The nodes: those that refuse, those that come nearest, what would help, and those that accept."""
     lines: list[str] = []
@@ -38,7 +69,7 @@ def node_lines(explained: PodExplanation, *, everything: bool) -> list[str]:
     if found.pre_filter is not None:
         lines.append(f"No node was looked at: {found.pre_filter.plugin} says {found.pre_filter.message}")
     if explained.refused:
-        rows = [
+        rows: list[tuple[Any, ...]] = [
             (
                 len(each.nodes),
                 each.plugin,
@@ -49,7 +80,12 @@ def node_lines(explained: PodExplanation, *, everything: bool) -> list[str]:
             for each in explained.refused
         ]
         lines += ["", _title(f"Refused: {counted(len(found.refused), 'node')}")]
-        lines.append(table(("nodes", "plugin", "reason", "detail", "which"), rows))
+        header: tuple[str, ...] = ("nodes", "plugin", "reason", "detail", "which")
+        if all(row[3] == "-" for row in rows):
+            header, rows = (*header[:3], header[4]), [(*row[:3], row[4]) for row in rows]
+        lines.append(table(header, rows))
+    for facts in explained.tables:
+        lines += ["", _title(facts.title), table(facts.header, facts.rows)]
     lines += near_lines(explained.nearest if everything else explained.nearest[:_NEAREST])
     lines += remedy_lines(explained.remedies)
     if found.scores:

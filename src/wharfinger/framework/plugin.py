@@ -19,6 +19,7 @@ from wharfinger.api.fields import FieldError
 from wharfinger.api.views import Pod
 from wharfinger.framework.columns import Bools, IntColumn, Ints, Rows
 from wharfinger.framework.events import WakeUp
+from wharfinger.framework.explaining import AskedAmount, ExplainedTable, Suggestion
 from wharfinger.framework.prebinding import Preparation
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.simulation import Overlay, Simulation
@@ -59,30 +60,6 @@ class Args(msgspec.Struct, rename="camel", forbid_unknown_fields=True, frozen=Tr
     def faults(self) -> list[FieldError]:
         """Errors in values that have the right type, with paths relative to the arguments."""
         return []
-
-
-@dataclass(frozen=True, slots=True)
-class AskedAmount:
-    """How much of a resource a pod asks for, and how much of it a node has free: cpu in thousandths, others whole."""
-
-    resource: str
-    asked: int
-    free: int
-
-    @property
-    def lacking(self) -> int:
-        return max(self.asked - self.free, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class Suggestion:
-    """A change to an object of a system that may let a pod in; whoever shows it tries it first."""
-
-    kind: str  # of the object
-    namespace: str
-    name: str
-    change: str  # in the imperative
-    document: Any = None  # what takes the place of the object; None: it is deleted
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,6 +291,11 @@ class Plugin:
     def suggestions(self, pod: Pod, rows: Sequence[int]) -> Iterable[Suggestion]:
         """Changes to objects of this plugin's kinds that may let in a pod that fits nowhere; `rows` are those that come
         nearest. They need not help: each is tried before it is shown."""
+        return ()
+
+    def explained(self, pod: Pod, rows: Sequence[int]) -> Iterable[ExplainedTable]:
+        """What this plugin knows about a pod that is being explained; `rows` are the chosen one or those that come
+        nearest."""
         return ()
 
     # -- the scheduling cycle

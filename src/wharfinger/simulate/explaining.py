@@ -20,6 +20,7 @@ from wharfinger.client.timers import Clock
 if TYPE_CHECKING:
     from wharfinger.engine import Engine
     from wharfinger.engine.outcome import Explanation
+    from wharfinger.framework.explaining import ExplainedTable
     from wharfinger.scheduler.configuration import SchedulerConfiguration
     from wharfinger.scheduler.scheduler import Scheduler
     from wharfinger.simulate.obstacles import NearNode, RefusedGroup
@@ -49,6 +50,7 @@ class PodExplanation:
     nearest: tuple[NearNode, ...] = ()
     remedies: tuple[Remedy, ...] = ()
     preemption: PlannedPreemption | None = None
+    tables: tuple[ExplainedTable, ...] = ()
 
     @property
     def asked(self) -> dict[str, int]:
@@ -69,6 +71,8 @@ class PodExplanation:
         found["refused"] = [each.document() for each in self.refused]
         found["nearest"] = [each.document() for each in self.nearest]
         found["wouldHelp"] = [each.document() for each in self.remedies]
+        if self.tables:
+            found["tables"] = [each.document() for each in self.tables]
         if self.preemption is not None:
             found["preemption"] = {"node": self.preemption.node, "victims": list(self.preemption.victims)}
         return found
@@ -133,6 +137,9 @@ def explain_in(scheduler: Scheduler, pod: Pod, like: Sequence[Pod] = ()) -> PodE
         others = [each for each in like if each.metadata.uid != pod.metadata.uid]
         helpful = remedies(engine, [pod, *others], near)
     refused = refused_groups(engine, pod, explanation.refused)
+    names = [decision.node] if decision.node is not None else [each.name for each in near[:NEAREST]]
+    rows = [engine.tables.row_of[each] for each in names]
+    tables = [table for plugin in engine.profile(pod).plugins.values() for table in plugin.explained(pod, rows)]
     for each in scheduler.state.kinds.others.values():
         notes += each.explanations(pod, decision)
     return PodExplanation(
@@ -145,6 +152,7 @@ def explain_in(scheduler: Scheduler, pod: Pod, like: Sequence[Pod] = ()) -> PodE
         tuple(near[:NEAREST]),
         tuple(helpful),
         preemption,
+        tuple(tables),
     )
 
 

@@ -18,7 +18,7 @@ from wharfinger.engine import Engine
 from wharfinger.engine.evaluation import active_filters, nominated_on, overlays_on, simulating, special_rows
 from wharfinger.engine.preparation import Filters, PreparedShape
 from wharfinger.framework.columns import Rows
-from wharfinger.framework.plugin import AskedAmount
+from wharfinger.framework.explaining import AskedAmount
 from wharfinger.framework.simulation import Simulation
 from wharfinger.framework.status import Code, Status
 from wharfinger.framework.tables import Tables

@@ -19,8 +19,8 @@ from wharfinger.api.views import Node, Pod
 from wharfinger.api.wording import counted, listed
 from wharfinger.engine import Engine
 from wharfinger.framework.columns import Ints, Rows
+from wharfinger.framework.explaining import AskedAmount
 from wharfinger.framework.node_table import PODS
-from wharfinger.framework.plugin import AskedAmount
 from wharfinger.framework.stand_ins import StandIn
 from wharfinger.plugins.inter_pod_affinity import REASON_AFFINITY, REASON_ANTI_AFFINITY
 from wharfinger.simulate import pod_edits
@@ -309,6 +309,9 @@ def _evictions(engine: Engine, pod: Pod) -> Iterator[RemedyProposal]:
     if result.node is None or not result.victims:
         return
     victims = tuple(result.victims)
+    owner = pod.metadata.controller
+    if owner is not None and any(each.metadata.controller == owner for each in victims):
+        return  # it would take the place of its own kind
     names = [f"{each.metadata.namespace}/{each.metadata.name}" for each in victims]
     above = max(each.spec.priority or 0 for each in victims)
     if above >= (pod.spec.priority or 0) and above < _MOST_PRIORITY:

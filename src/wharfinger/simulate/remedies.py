@@ -74,7 +74,8 @@ def remedies(
             break
         outcome = bench.run(proposal)
         if outcome is not None and (outcome.let_in > without or proposal.preempts):
-            found.append((_rank(proposal, outcome), _remedy(proposal, outcome, len(pods))))
+            remedy = _remedy(proposal, outcome, len(pods))
+            found += [] if remedy is None else [(_rank(proposal, outcome), remedy)]
     return _smallest(found)
 
 
@@ -97,7 +98,7 @@ def _rank(proposal: RemedyProposal, outcome: TrialOutcome) -> float:
     return proposal.rank + 2.0 * (len(proposal.changes) - 1) + outcome.added / 10
 
 
-def _remedy(proposal: RemedyProposal, outcome: TrialOutcome, waiting: int) -> Remedy:
+def _remedy(proposal: RemedyProposal, outcome: TrialOutcome, waiting: int) -> Remedy | None:
     changes = proposal.changes
     if proposal.template is not None:
         nodes = "one node" if outcome.added == 1 else counted(outcome.added, "node")
@@ -105,6 +106,8 @@ def _remedy(proposal: RemedyProposal, outcome: TrialOutcome, waiting: int) -> Re
             ProposedChange(each.kind, each.text.format(nodes=nodes), {**each.details, "nodes": outcome.added})
             for each in changes
         )
+    if proposal.preempts and outcome.victims != tuple(changes[0].details["victims"]):
+        return None  # it would hit others
     return Remedy(changes, outcome.node, outcome.let_in, waiting)
 
 

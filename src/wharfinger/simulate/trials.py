@@ -13,7 +13,7 @@ from wharfinger.api.registry import Document
 from wharfinger.api.views import Node, Pod
 from wharfinger.api.views.meta import ObjectMeta
 from wharfinger.engine import Engine
-from wharfinger.framework.plugin import Suggestion
+from wharfinger.framework.explaining import Suggestion
 
 MOST_NODES = 50  # that are added at most
 _HOSTNAME = "kubernetes.io/hostname"

@@ -14,8 +14,9 @@ from wharfinger.api.validation.resources import is_unqualified
 from wharfinger.api.views import Node, Pod
 from wharfinger.framework.columns import Bools, Ints, Rows
 from wharfinger.framework.events import NODE, POD, Action, WakeUp
+from wharfinger.framework.explaining import AskedAmount
 from wharfinger.framework.node_table import PODS, is_scalar
-from wharfinger.framework.plugin import Args, AskedAmount, Plugin, Prepared, RowFunctions, Scope
+from wharfinger.framework.plugin import Args, Plugin, Prepared, RowFunctions, Scope
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.simulation import Simulation
 from wharfinger.framework.status import Code, Status

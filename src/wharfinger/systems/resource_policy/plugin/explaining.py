@@ -1,18 +1,47 @@
-"""Changes to a ResourcePolicy that may let in a pod which it keeps out: a higher limit, or another strategy."""
+"""What `wharf explain` tells about a governed pod: the units of its policy, and changes to the policy that may let the
+pod in, such as a higher limit or another strategy."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from typing import Any
 
 from wharfinger.api.registry import Document
-from wharfinger.framework.plugin import Suggestion
+from wharfinger.framework.explaining import ExplainedTable, Suggestion
 from wharfinger.framework.shapes import Shape
 from wharfinger.systems.resource_policy.kinds.names import RESOURCE_POLICIES
 from wharfinger.systems.resource_policy.kinds.resource_policy import PREFER
 from wharfinger.systems.resource_policy.plugin.policy import ScheduledPolicy
 from wharfinger.systems.resource_policy.rules.policy import Signature, Waiting
+from wharfinger.systems.resource_policy.rules.wording import group_text
+
+
+def units_table(policy: ScheduledPolicy, signature: Signature, shape: Shape) -> ExplainedTable:
+    """The units in the order in which they are filled, with the pods of the group in each."""
+    rules = policy.rules
+    policy.catch_up()
+    kinds = Counter(policy.nodes.kinds[policy.nodes.kinds >= 0].tolist())
+    nodes = Counter[int]()
+    for kind, number in kinds.items():
+        nodes.update(dict.fromkeys(policy.nodes.units[kind], number))
+    group = policy.counting.acquire(signature)
+    try:
+        size, rows = rules.size(shape.requests), []
+        for index in rules.preference:
+            unit = rules.units[index]
+            room = (
+                "yes" if group.has_room(index, size) else f"no: {', '.join(filter(None, group.shortages(index, size)))}"
+            )
+            rows.append(
+                (unit.name, unit.priority, group.counts[index], unit.maximum or "unlimited", nodes[index], room)
+            )
+    finally:
+        policy.counting.release(signature)
+    name, of_group = f"{rules.namespace}/{rules.name}", group_text(rules.keys, signature)
+    title = f"Units of ResourcePolicy {name}" + (f" for group {of_group}" if of_group else "")
+    return ExplainedTable(title, ("unit", "priority", "pods", "max", "nodes", "room"), tuple(rows))
 
 
 def suggestions(policy: ScheduledPolicy, signature: Signature, shape: Shape, spec: Document) -> Iterable[Suggestion]:
