@@ -3,7 +3,8 @@
 import json
 from pathlib import Path
 
-from tests.simulate.test_commands import NODE, POD, wharf
+from tests.simulate.test_commands import NODE, POD
+from tests.support import wharf_here as wharf
 
 TAINTED = NODE.replace("n1", "n2").replace(
     "status:", "spec: {taints: [{key: a, value: b, effect: NoSchedule}]}\nstatus:"

@@ -4,8 +4,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.simulate.test_commands import NODE, wharf
+from tests.simulate.test_commands import NODE
 from tests.simulate.test_explain import STATEFUL, TAINTED, files
+from tests.support import wharf_here as wharf
 
 
 def workload(kind: str, extra: str = "", cpu: str = "1500m", api: str = "apps/v1", pod: str = "") -> str:
