@@ -66,7 +66,12 @@ class Scheduler:
     ) -> None:
         self._options = options = options or SchedulerOptions()
         self.metrics = metrics or SchedulerMetrics(CollectorRegistry())
+<<<<<<< HEAD
         self.engine = Engine(configuration.profiles, seed=options.seed, kubernetes=configuration.kubernetes)
+=======
+        self.engine = Engine(configuration.profiles, seed=options.seed)
+        self.engine.tables.clock = clock.now
+>>>>>>> h/dra
         self._informers = InformerSet(client, rng=options.rng)
         self._feed = Feed(self._informers, registry, self.engine, self, nodes=options.nodes)
         kinds = SchedulableKinds(
