@@ -14,8 +14,10 @@ import argparse
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 
 from tests.kubernetes.binaries import NoBinaries, find_or_make
@@ -62,7 +64,6 @@ def _tries(found: Recording, number: int) -> Iterator[Outcome]:
     record, snapshot = found.stages[number], found.snapshot(number)
     before, retried = found.objects(number), found.objects(number + 1)
     after = found.objects_waiting(number)
-    survivors = {each["metadata"]["uid"] for each in retried if each["kind"] == "Pod"}
 
     def outcomes(how: str, prediction: Prediction) -> Iterator[Outcome]:
         idle = comparing.changes(before, prediction.idle)
@@ -76,9 +77,9 @@ def _tries(found: Recording, number: int) -> Iterator[Outcome]:
             yield Outcome(found.folder.name, number, record.stage["title"], name, {**compared, "idle": idle})
 
     yield from outcomes(EQUAL, predict(snapshot, record))
-    yield from outcomes(TIES, predict(snapshot, record, survivors=survivors))
+    yield from outcomes(TIES, predict(snapshot, record, as_real=True))
     for order in range(ORDERS):
-        yield from outcomes(ORDER, predict(snapshot, record, survivors=survivors, order=order))
+        yield from outcomes(ORDER, predict(snapshot, record, as_real=True, order=order))
 
 
 def compare(before: comparing.State, predicted: comparing.State, real: comparing.State) -> dict[str, list[str] | None]:
@@ -91,44 +92,53 @@ def compare(before: comparing.State, predicted: comparing.State, real: comparing
     }
 
 
-def recordings(arguments: argparse.Namespace) -> Iterator[Recording]:
-    if arguments.replay:
-        for folder in sorted(Path(arguments.replay).iterdir()):
-            if (folder / "stages.json").exists():
-                loaded = Recording.load(folder)
-                while loaded.stages and not loaded.snapshot(len(loaded.stages)).exists():
-                    loaded.stages.pop()
-                if len(loaded.stages):
-                    yield loaded
-        return
-    binaries = find_or_make()
+def play(seed: int, stages: int, keep: str) -> list[Outcome]:
+    """Plays one world on a control plane of its own, and predicts it."""
     with tempfile.TemporaryDirectory() as scratch:
-        kept = Path(arguments.keep or scratch)
-        for seed in range(arguments.seed, arguments.seed + arguments.worlds):
-            programs = Path(scratch) / f"cluster-{seed}"
-            programs.mkdir()
-            yield recording.run(binaries, seed, arguments.stages, kept / f"world-{seed:03}", programs)
+        kept = Path(keep or scratch) / f"world-{seed:03}"
+        return judge_all(recording.run(find_or_make(), seed, stages, kept, Path(scratch)))
+
+
+def judge_all(found: Recording) -> list[Outcome]:
+    return [judge(found, number) for number in range(len(found.stages))]
+
+
+def replay(folder: str) -> Iterator[list[Outcome]]:
+    for each in sorted(Path(folder).iterdir()):
+        if (each / "stages.json").exists():
+            loaded = Recording.load(each)
+            while loaded.stages and not loaded.snapshot(len(loaded.stages)).exists():
+                loaded.stages.pop()  # it was interrupted
+            yield judge_all(loaded)
+
+
+def play_all(seeds: Iterable[int], stages: int, keep: str, at_once: int) -> Iterator[list[Outcome]]:
+    find_or_make()  # before several need it
+    with ProcessPoolExecutor(at_once) as pool:
+        yield from pool.map(play, seeds, repeat(stages), repeat(keep))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.predictions", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--worlds", type=int, default=5)
     parser.add_argument("--seed", type=int, default=1, help="of the first world; the next ones follow")
-    parser.add_argument("--stages", type=int, default=8, help="after the first one, in which the workloads arrive")
-    parser.add_argument("--keep", help="a folder for the recordings")
+    parser.add_argument("--stages", type=int, default=8, help="after those in which the first workloads arrive")
+    parser.add_argument("--at-once", type=int, default=1, help="worlds that are played at the same time")
+    parser.add_argument("--keep", default="", help="a folder for the recordings")
     parser.add_argument("--replay", help="a folder with recordings to predict again")
-    arguments = parser.parse_args()
-    outcomes = []
+    given = parser.parse_args()
+    seeds = range(given.seed, given.seed + given.worlds)
+    found = replay(given.replay) if given.replay else play_all(seeds, given.stages, given.keep, given.at_once)
+    outcomes: list[Outcome] = []
     try:
-        for found in recordings(arguments):
-            for number in range(len(found.stages)):
-                outcome = judge(found, number)
-                outcomes.append(outcome)
+        for world in found:
+            outcomes += world
+            for outcome in world:
                 show(outcome)
     except NoBinaries as error:
         sys.exit(f"Error: {error}")
     print(table(outcomes))
-    sys.exit(any(lines for outcome in outcomes for lines in outcome.differences.values()))
+    sys.exit(any(outcome.wrong for outcome in outcomes))
 
 
 def show(outcome: Outcome) -> None:

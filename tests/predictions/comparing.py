@@ -35,6 +35,12 @@ class State:
         for each in objects:
             self.of_kind[each["kind"]].append(each)
         self.names = dict(self._generated())
+        #: StatefulSets that create their pods at the same time
+        self._parallel = {
+            each["metadata"]["uid"]
+            for each in self.of_kind["StatefulSet"]
+            if each["spec"]["podManagementPolicy"] == "Parallel"
+        }
 
     def _generated(self) -> Iterable[tuple[str, str]]:
         for each in self.of_kind["ReplicaSet"]:
@@ -57,7 +63,7 @@ class State:
         if owner is None:
             return f"{metadata['namespace']}/{metadata['name']}"
         name = self.names.get(owner["name"], owner["name"])
-        if owner["kind"] == "StatefulSet":
+        if owner["kind"] == "StatefulSet" and owner["uid"] not in self._parallel:
             name = metadata["name"]
         if index := (metadata.get("annotations") or {}).get("batch.kubernetes.io/job-completion-index"):
             name = f"{name}[{index}]"

@@ -1,8 +1,8 @@
 """Predicts a stage from the snapshot before it, with the code of `wharf plan`.
 
-A real control plane leaves some things open. Its scheduler chooses at random between nodes that are equally good, and
-takes the order of equally important victims from its cache; the components run beside each other, so that nobody knows
-whose request comes first. `RealChoices` and delays let a prediction make such choices as the real one did, and nothing
+A real control plane leaves some things open. Its scheduler chooses at random between nodes that are equally good; the
+order of equally important victims, and of pods that may equally well be scaled in, comes from a Go map or a cache; the
+components run beside each other, so that nobody knows whose request comes first. `RealChoices` and delays let a prediction make such choices as the real one did, and nothing
 else: if it then has the same outcome, that outcome was one of those to expect.
 """
 
@@ -12,14 +12,17 @@ import asyncio
 import io
 import logging
 from collections import defaultdict
-from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from random import Random
 from typing import TypeVar
+from unittest.mock import patch
 
-from tests.predictions.recording import SCHEDULER, STARTUP_SECONDS, PodRecord, StageRecord
-from tests.predictions.stages import perform
+from tests.predictions.recording import SCHEDULER, STARTUP_SECONDS, StageRecord
+from tests.predictions.stages import perform, touch_budgets
 from tests.predictions.worlds import Document
 
 from wharfinger.admission.request import SYSTEM, User
@@ -31,6 +34,7 @@ from wharfinger.apiserver.credentials import CONTROLLERS
 from wharfinger.apiserver.credentials import SCHEDULER as SCHEDULER_USER
 from wharfinger.client.interface import WatchEvent
 from wharfinger.client.local import LocalClient
+from wharfinger.controllers import scale_in
 from wharfinger.engine import Engine
 from wharfinger.engine.outcome import Decision, Diagnosis, PreemptionResult
 from wharfinger.scenario import runner
@@ -60,15 +64,19 @@ class Prediction:
 
 
 class RealChoices:
-    """The nodes that pods got in the real cluster, for those of one controller in the order of their creation, and which
-    pods survived."""
+    """What happened in the real cluster: the nodes that pods got, for those of one controller in the order of their
+    creation, and the order in which pods went."""
 
-    def __init__(self, pods: Iterable[PodRecord], survivors: Collection[str]) -> None:
+    def __init__(self, record: StageRecord) -> None:
         self._nodes: dict[tuple[str, str, str], list[str]] = defaultdict(list)
-        for pod in pods:
+        for pod in record.pods:
             if pod.node:
                 self._nodes[_like(pod.namespace, pod.owner, pod.name)].append(pod.node)
-        self._survivors = survivors
+        self._deleted = {uid: number for number, uid in enumerate(record.deleted)}
+
+    def deleted(self, pod: Pod) -> float:
+        """Sort key: the pod that went first comes first."""
+        return self._deleted.get(pod.metadata.uid, inf)
 
     def node(self, pod: Pod, equal: Sequence[str]) -> str | None:
         """The node of the next real pod like this one, if it is among the equal ones."""
@@ -78,9 +86,6 @@ class RealChoices:
         left = self._left(pod)
         if node in left:
             left.remove(node)
-
-    def survives(self, uid: str) -> bool:
-        return uid in self._survivors
 
     def _left(self, pod: Pod) -> list[str]:
         owner = next((each for each in pod.metadata.owner_references if each.controller), None)
@@ -93,7 +98,7 @@ def _like(namespace: str, owner: str, name: str) -> tuple[str, str, str]:
     kind, _, owner_name = owner.partition(" ")
     if kind == "ReplicaSet":
         return namespace, kind, owner_name.rpartition("-")[0]
-    return namespace, kind, name if kind in ("", "StatefulSet") else owner_name
+    return namespace, kind, owner_name if kind else name
 
 
 class ChoosingEngine:
@@ -123,7 +128,7 @@ class ChoosingEngine:
         for row in self._tables.row_of.values():
             # Victims are sorted by importance; this is the order among equals.
             held = self._tables.pods_on[row]
-            ordered = sorted(held.items(), key=lambda item: not self._choices.survives(item[1].pod.metadata.uid))
+            ordered = sorted(held.items(), key=lambda item: self._choices.deleted(item[1].pod), reverse=True)
             held.clear()
             held.update(ordered)
         result = self._preempt(pod, diagnosis, profile)
@@ -181,22 +186,39 @@ class PredictedCluster(SimulatedCluster):
             provision_faults=self._provision_faults,
             unseen_owners=self._unseen_owners,
             unseen_kinds=self.unseen_kinds,
+            queues=self._queues,
         )
 
 
-def predict(
-    snapshot: Path, record: StageRecord, *, survivors: Collection[str] | None = None, order: int | None = None
-) -> Prediction:
-    """With `survivors` (uids), open choices of the scheduler are made as in reality; with `order`, requests take some time,
-    and this number decides how much."""
+@contextmanager
+def scaling_in(choices: RealChoices) -> Iterator[None]:
+    """Pods that may equally well be deleted go as in reality: they are sorted, and this is the order among equals."""
+
+    def pods_to_delete(pods: Sequence[Pod], related: Iterable[Pod], count: int, now: float) -> list[Pod]:
+        return scale_in.pods_to_delete(sorted(pods, key=choices.deleted), related, count, now)
+
+    def in_deletion_order(pods: Sequence[Pod], ranks: Mapping[str, int], now: float) -> list[Pod]:
+        return scale_in.in_deletion_order(sorted(pods, key=choices.deleted), ranks, now)
+
+    with (
+        patch("wharfinger.controllers.replica_set.pods_to_delete", pods_to_delete),
+        patch("wharfinger.controllers.job.rules.in_deletion_order", in_deletion_order),
+    ):
+        yield
+
+
+def predict(snapshot: Path, record: StageRecord, *, as_real: bool = False, order: int | None = None) -> Prediction:
+    """With `as_real`, open choices are made as in reality; with `order`, requests take some time, and this number decides
+    how much."""
     logging.disable(logging.WARNING)  # controllers log what the API refused
     inputs = read_inputs(files_of([str(snapshot)], io.BytesIO()), registry(), strict=True)
     inputs.configuration = CONFIGURATION
     world = PredictedCluster(inputs.configuration, start=max(inputs.start(), record.at))
-    world.choices = None if survivors is None else RealChoices(record.pods, survivors)
+    choices = world.choices = RealChoices(record) if as_real else None
     world.delays = None if order is None else Random(f"delays {order}")
     try:
-        return world.loop.complete(_predict(world, inputs, record))
+        with nullcontext() if choices is None else scaling_in(choices):
+            return world.loop.complete(_predict(world, inputs, record))
     finally:
         world.close()
 
@@ -208,6 +230,8 @@ async def _predict(world: PredictedCluster, inputs: Inputs, record: StageRecord)
     await world.settle()
     idle = _objects(world)
     refused = await perform(record.stage, world.client_of(SYSTEM), world.settle)
+    await world.settle()
+    await touch_budgets(world.client_of(SYSTEM))
     await world.settle()
     after = _objects(world)
     await world.fault(ScenarioFault(restart="scheduler"))

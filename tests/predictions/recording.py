@@ -15,7 +15,7 @@ from random import Random
 import msgspec
 from tests.kubernetes.binaries import Binaries
 from tests.kubernetes.cluster import Cluster
-from tests.predictions.stages import Stage, choose, create, openings, perform
+from tests.predictions.stages import Stage, choose, create, openings, perform, touch_budgets
 from tests.predictions.worlds import RUN_FOR, Document, base
 
 from wharfinger.api.errors import ApiError
@@ -63,6 +63,7 @@ class StageRecord(msgspec.Struct):
     at: float  # when it began
     refused: list[str]
     pods: list[PodRecord]  # that were created during the stage, in this order
+    deleted: list[str] = []  # uids of pods, in the order in which they went
     seconds: float = 0.0
 
 
@@ -113,6 +114,7 @@ class Watcher:
         self._nudges = 0
         self._bound = 0
         self.pods: dict[str, PodRecord] = {}  # by uid, of the current stage
+        self.deleted: list[str] = []  # uids, in the current stage
 
     async def start(self) -> None:
         for resource in WATCHED:
@@ -138,6 +140,8 @@ class Watcher:
         uid = item["metadata"]["uid"]
         if type is EventType.DELETED:
             known.pop(uid, None)
+            if resource == PODS:
+                self.deleted.append(uid)
         else:
             known[uid] = item
         self._changed = time.monotonic()
@@ -161,12 +165,13 @@ class Watcher:
 
     def new_stage(self) -> None:
         self.pods = {uid: record for uid, record in self.pods.items() if uid in self._objects[PODS]}
+        self.deleted = []
 
     async def rest(self) -> None:
         """Waits until nothing changes any more. Controllers that the API refused retry ever less often; they are told to
         look again, so that nobody has to wait for that."""
         end = time.monotonic() + PATIENCE
-        nudged = False
+        nudged: int | None = None  # how many pods there were when controllers were told to look again
         while True:
             await asyncio.sleep(0.1)
             if time.monotonic() > end:
@@ -175,9 +180,10 @@ class Watcher:
                 )
             if time.monotonic() - self._changed < CALM or next(self._restless(), None):
                 continue
-            if nudged or not await self._nudge():
+            pods = len(self._objects[PODS])
+            if pods == nudged or not await self._nudge():
                 return
-            nudged = True
+            nudged = pods
             self._changed = time.monotonic()
 
     def _restless(self) -> Iterator[str]:
@@ -194,20 +200,18 @@ class Watcher:
                 yield f"pod {pod['metadata']['name']} {why}"
 
     async def _nudge(self) -> bool:
-        """Touches workloads that have fewer pods than they want, and budgets, whose controller does not look at workloads
-        without pods; returns whether there were any such workloads."""
+        """Touches workloads that have fewer pods than they want; returns whether there were any."""
         lacking = [
-            (resource, item)
+            (resource, item["metadata"])
             for resource in (REPLICA_SETS, STATEFUL_SETS, JOBS)
             for item in self._objects[resource].values()
             if _lacks_pods(item)
         ]
-        budgets = [(POD_DISRUPTION_BUDGETS, item) for item in self._objects[POD_DISRUPTION_BUDGETS].values()]
-        for resource, item in (*lacking, *budgets) if lacking else ():
+        for resource, metadata in lacking:
             self._nudges += 1
             change = {"metadata": {"annotations": {NUDGE: str(self._nudges)}}}
             with suppress(ApiError):
-                await self._client.patch(resource, item["metadata"]["name"], change, item["metadata"]["namespace"])
+                await self._client.patch(resource, metadata["name"], change, metadata["namespace"])
         return bool(lacking)
 
 
@@ -304,8 +308,10 @@ async def _play(stage: Stage, client: HttpClient, watcher: Watcher) -> StageReco
     at, begun = time.time(), time.monotonic()
     refused = await perform(stage, client, watcher.rest)
     await watcher.rest()
+    if await touch_budgets(client):
+        await watcher.rest()
     created = [msgspec.structs.replace(record) for uid, record in watcher.pods.items() if uid not in before]
-    return StageRecord(stage, at, refused, created, time.monotonic() - begun)
+    return StageRecord(stage, at, refused, created, list(watcher.deleted), time.monotonic() - begun)
 
 
 async def _try_again(cluster: Cluster, client: HttpClient, watcher: Watcher) -> None:

@@ -11,13 +11,15 @@ from tests.predictions.worlds import APPS, DEDICATED, Document, node, requests, 
 
 from wharfinger.api.errors import ApiError, NotFound
 from wharfinger.api.kinds import registry
-from wharfinger.api.kinds.builtin import NODES, PODS
+from wharfinger.api.kinds.builtin import NODES, POD_DISRUPTION_BUDGETS, PODS
 from wharfinger.api.object_meta import is_controlled_by
 from wharfinger.api.registry import Resource
 from wharfinger.client.interface import Client
 
 Stage = dict[str, Any]
 """`title`, and `acts`: each a `create`, `patch`, `delete` or `drain`."""
+
+TOUCHED = "wharfinger.dev/touched"
 
 
 class Settles(Protocol):
@@ -253,6 +255,18 @@ async def drain(client: Client, node: str, settle: Settles) -> list[str]:
         if not refused or refused.keys() == before:
             return [f"{name}: {message}" for name, message in refused.items()]
         before = set(refused)
+
+
+async def touch_budgets(client: Client) -> bool:
+    """Lets budgets be computed again: their controller does not notice when a workload is scaled and no pod changes.
+    Returns whether there are any."""
+    budgets = (await client.list(POD_DISRUPTION_BUDGETS)).items
+    for budget in budgets:
+        metadata = budget["metadata"]
+        number = int((metadata.get("annotations") or {}).get(TOUCHED, "0")) + 1
+        change = {"metadata": {"annotations": {TOUCHED: str(number)}}}
+        await client.patch(POD_DISRUPTION_BUDGETS, metadata["name"], change, metadata["namespace"])
+    return bool(budgets)
 
 
 def _resource(target: Sequence[str]) -> tuple[Resource, str, str]:
