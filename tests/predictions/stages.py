@@ -50,6 +50,10 @@ def choose(random: Random, objects: Sequence[Document], number: int) -> Stage:
         (2, lambda: _add_node(random, 100 + number)),
         (1, lambda: _label(random, objects)),
         (1, lambda: _change_quota(random, objects)),
+        (1, lambda: _pause(random, objects)),
+        (1, lambda: _change_budget(random, objects)),
+        (1, lambda: _resize_node(random, objects)),
+        (1, lambda: _open_gates(random, objects)),
         (1, lambda: _change_job(random, objects)),
     ]
     while True:
@@ -97,7 +101,8 @@ def _roll_out(random: Random, objects: Sequence[Document]) -> Stage | None:
     if random.random() < 0.5:
         title, container["image"] = "new image", f"example.com/{found['metadata']['name']}:{random.randint(2, 99)}"
     else:
-        title, container["resources"] = "new requests", {"requests": requests(random)}
+        kept = {key: amounts for key, amounts in container.get("resources", {}).items() if key == "limits"}
+        title, container["resources"] = "new requests", {**kept, "requests": requests(random)}
     change = {"spec": {"template": {"spec": {"containers": [container]}}}}
     return {"title": f"roll out {_name(found)}: {title}", "acts": [_patch(found, change)]}
 
@@ -194,6 +199,41 @@ def _change_job(random: Random, objects: Sequence[Document]) -> Stage | None:
     }
 
 
+def _pause(random: Random, objects: Sequence[Document]) -> Stage | None:
+    found = _any(random, of_kind(objects, "Deployment"))
+    if found is None:
+        return None
+    paused = not found["spec"].get("paused")
+    title = f"{'pause' if paused else 'resume'} {_name(found)}"
+    return {"title": title, "acts": [_patch(found, {"spec": {"paused": paused or None}})]}
+
+
+def _change_budget(random: Random, objects: Sequence[Document]) -> Stage | None:
+    found = _any(random, of_kind(objects, "PodDisruptionBudget"))
+    if found is None:
+        return None
+    change = random.choice(({"minAvailable": None, "maxUnavailable": 1}, {"minAvailable": 1, "maxUnavailable": None}))
+    return {"title": f"change {_name(found)}", "acts": [_patch(found, {"spec": change})]}
+
+
+def _resize_node(random: Random, objects: Sequence[Document]) -> Stage | None:
+    found = _any(random, of_kind(objects, "Node"))
+    if found is None:
+        return None
+    cpu = str(int(found["status"]["allocatable"]["cpu"]) + random.randint(1, 2))
+    change = {"status": {"allocatable": {"cpu": cpu}, "capacity": {"cpu": cpu}}}
+    act = {**_patch(found, change), "subresource": "status"}
+    return {"title": f"node {found['metadata']['name']} gets {cpu} CPUs", "acts": [act]}
+
+
+def _open_gates(random: Random, objects: Sequence[Document]) -> Stage | None:
+    gated = [each for each in of_kind(objects, "Pod") if each["spec"].get("schedulingGates")]
+    if not gated:
+        return None
+    acts = [_patch(each, {"spec": {"schedulingGates": None}}) for each in gated[:2]]
+    return {"title": f"open the gates of {', '.join(map(_name, gated[:2]))}", "acts": acts}
+
+
 def _finished(job: Document) -> bool:
     conditions = (job.get("status") or {}).get("conditions") or ()
     return any(each["type"] in ("Complete", "Failed") and each["status"] == "True" for each in conditions)
@@ -211,7 +251,7 @@ async def perform(stage: Stage, client: Client, settle: Settles) -> list[str]:
                 await create(client, act["create"])
             elif "patch" in act:
                 resource, namespace, name = _resource(act["patch"])
-                await client.patch(resource, name, act["merge"], namespace)
+                await client.patch(resource, name, act["merge"], namespace, subresource=act.get("subresource", ""))
             elif "delete" in act:
                 resource, namespace, name = _resource(act["delete"])
                 await client.delete(resource, name, namespace)

@@ -12,6 +12,7 @@ ZONE, HOSTNAME = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
 ZONES = ("east", "west", "north")
 POOLS = ("blue", "green")
 SPACES = ("shop", "batch")
+DEVICE = "example.com/device"
 DEDICATED = {"key": "dedicated", "value": "batch", "effect": "NoSchedule"}
 RUN_FOR, STARTS = "wharfinger.dev/run-for", "wharfinger.dev/start-after"
 APPS = ("web", "cart", "search", "ledger", "mail", "queue", "render", "index", "agent", "report", "cache", "feed")
@@ -27,6 +28,9 @@ def base(random: Random) -> list[Document]:
         made.append(_priority_class(name, value))
     made.append(_priority_class("polite", 1000) | {"preemptionPolicy": "Never"})
     made += [node(random, number) for number in range(1, random.randint(4, 8) + 1)]
+    if random.random() < 0.3:
+        limits = {"type": "Container", "defaultRequest": {"cpu": "150m"}, "default": {"cpu": "2"}}
+        made.append(_object("v1", "LimitRange", "shop", "defaults", spec={"limits": [limits]}))
     if random.random() < 0.5:
         hard: Document = {"requests.cpu": str(random.randint(4, 8)), "pods": str(random.randint(8, 14))}
         made.append(_object("v1", "ResourceQuota", "batch", "limit", spec={"hard": hard}))
@@ -41,6 +45,8 @@ def node(random: Random, number: int) -> Document:
         "memory": f"{cpu * random.choice((1, 2, 4))}Gi",
         "pods": str(random.choice((7, 20, 110, 110))),
     }
+    if random.random() < 0.3:
+        amounts[DEVICE] = str(random.randint(1, 4))
     labels = {HOSTNAME: name, ZONE: random.choice(ZONES), "pool": random.choice(POOLS)}
     spec = {"taints": [DEDICATED]} if random.random() < 0.15 else {}
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "kubelet is posting ready status"}
@@ -84,6 +90,8 @@ def deployment(random: Random, space: str, name: str, spec: Document) -> Documen
     rolling = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": surge, "maxUnavailable": unavailable}}
     strategy = {"type": "Recreate"} if random.random() < 0.15 else rolling
     rest = {"replicas": random.randint(1, 8), "strategy": strategy, **_template(name, spec)}
+    if random.random() < 0.15:
+        rest["minReadySeconds"] = 1
     return _object("apps/v1", "Deployment", space, name, spec=rest)
 
 
@@ -94,13 +102,19 @@ def stateful_set(random: Random, space: str, name: str, spec: Document) -> Docum
         "podManagementPolicy": random.choice(("OrderedReady", "Parallel")),
         **_template(name, spec),
     }
+    if random.random() < 0.2:
+        rest["updateStrategy"] = {"type": "RollingUpdate", "rollingUpdate": {"partition": random.randint(1, 2)}}
+    if random.random() < 0.2:
+        rest["ordinals"] = {"start": 3}
     return _object("apps/v1", "StatefulSet", space, name, spec=rest)
 
 
 def daemon_set(random: Random, space: str, name: str, spec: Document) -> Document:
-    spec["containers"][0]["resources"]["requests"]["cpu"] = random.choice(("50m", "100m", "200m"))
+    spec["containers"][0]["resources"]["requests"] = {"cpu": random.choice(("50m", "100m", "200m"))}
     unavailable = random.choice((1, 2, "50%"))
-    strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": unavailable}}
+    strategy: Document = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": unavailable}}
+    if random.random() < 0.3:
+        strategy["rollingUpdate"] = {"maxUnavailable": 0, "maxSurge": 1}
     return _object("apps/v1", "DaemonSet", space, name, spec={"updateStrategy": strategy, **_template(name, spec)})
 
 
@@ -144,8 +158,25 @@ def requests(random: Random) -> Document:
 
 
 def pod_spec(random: Random, name: str, *, spread: bool = True) -> Document:
-    container = {"name": "main", "image": f"example.com/{name}:1", "resources": {"requests": requests(random)}}
+    container: Document = {
+        "name": "main",
+        "image": f"example.com/{name}:1",
+        "resources": {"requests": requests(random)},
+    }
     spec: Document = {"terminationGracePeriodSeconds": 0, "containers": [container]}
+    if random.random() < 0.25:
+        spec["terminationGracePeriodSeconds"] = 30  # simulated kubelets stop them sooner
+    if random.random() < 0.08:
+        container["ports"] = [{"containerPort": 80, "hostPort": 8080}]
+    if random.random() < 0.08:
+        container["resources"]["limits"] = {DEVICE: "1"}
+    if random.random() < 0.1:
+        init = {"name": "init", "image": "example.com/init", "resources": {"requests": requests(random)}}
+        spec["initContainers"] = [init]
+    if random.random() < 0.1:
+        del container["resources"]["requests"]
+    if random.random() < 0.05:
+        spec["schedulingGates"] = [{"name": "example.com/approval"}]
     if random.random() < 0.5:
         spec["priorityClassName"] = random.choice(("low", "normal"))
     if random.random() < 0.3:
@@ -180,10 +211,12 @@ def _node_affinity(random: Random) -> Document:
 def _pod_affinity(random: Random, name: str) -> Document:
     anti = random.random() < 0.65
     target = name if anti or random.random() < 0.5 else random.choice(APPS)
-    term = {
+    term: Document = {
         "labelSelector": {"matchLabels": {"app": target}},
         "topologyKey": random.choice((HOSTNAME, ZONE)),
     }
+    if random.random() < 0.2:
+        term["namespaceSelector"] = {"matchLabels": {"team": random.choice(SPACES)}}
     if random.random() < 0.5:
         rule: Document = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
     else:
@@ -201,4 +234,8 @@ def _spread(random: Random, name: str) -> Document:
     }
     if random.random() < 0.2:
         made["nodeTaintsPolicy"] = "Honor"
+    if random.random() < 0.2:
+        made["matchLabelKeys"] = ["pod-template-hash"]
+    if random.random() < 0.2 and made["whenUnsatisfiable"] == "DoNotSchedule":
+        made["minDomains"] = random.randint(2, 3)
     return made
