@@ -212,7 +212,8 @@ def predict(snapshot: Path, record: StageRecord, *, as_real: bool = False, order
     how much."""
     logging.disable(logging.WARNING)  # controllers log what the API refused
     inputs = read_inputs(files_of([str(snapshot)], io.BytesIO()), registry(), strict=True)
-    inputs.configuration = CONFIGURATION
+    # The version of Kubernetes is in the snapshot.
+    inputs.configuration = replace(CONFIGURATION, kubernetes=inputs.configuration.kubernetes)
     world = PredictedCluster(inputs.configuration, start=max(inputs.start(), record.at))
     choices = world.choices = RealChoices(record) if as_real else None
     world.delays = None if order is None else Random(f"delays {order}")

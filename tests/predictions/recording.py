@@ -167,9 +167,9 @@ class Watcher:
         self.pods = {uid: record for uid, record in self.pods.items() if uid in self._objects[PODS]}
         self.deleted = []
 
-    async def rest(self) -> None:
+    async def rest(self, *, nudge: bool = True) -> None:
         """Waits until nothing changes any more. Controllers that the API refused retry ever less often; they are told to
-        look again, so that nobody has to wait for that."""
+        look again (`nudge`), so that nobody has to wait for that."""
         end = time.monotonic() + PATIENCE
         nudged: int | None = None  # how many pods there were when controllers were told to look again
         while True:
@@ -181,7 +181,7 @@ class Watcher:
             if time.monotonic() - self._changed < CALM or next(self._restless(), None):
                 continue
             pods = len(self._objects[PODS])
-            if pods == nudged or not await self._nudge():
+            if not nudge or pods == nudged or not await self._nudge():
                 return
             nudged = pods
             self._changed = time.monotonic()
@@ -308,9 +308,9 @@ async def _play(stage: Stage, client: HttpClient, watcher: Watcher) -> StageReco
     at, begun = time.time(), time.monotonic()
     refused = await perform(stage, client, watcher.rest)
     await watcher.rest()
-    if await touch_budgets(client):
-        await watcher.rest()
     created = [msgspec.structs.replace(record) for uid, record in watcher.pods.items() if uid not in before]
+    if not created and not watcher.deleted and await touch_budgets(client):
+        await watcher.rest(nudge=False)
     return StageRecord(stage, at, refused, created, list(watcher.deleted), time.monotonic() - begun)
 
 
@@ -327,7 +327,7 @@ async def _try_again(cluster: Cluster, client: HttpClient, watcher: Watcher) -> 
             await asyncio.sleep(0.1)
     finally:
         await client.delete(PODS, "probe", "default", grace_period=0)
-    await watcher.rest()
+    await watcher.rest(nudge=False)
 
 
 _PROBE: Document = {
@@ -359,6 +359,7 @@ async def _take(client: HttpClient, path: Path) -> None:
     redacted = Redactor()
     writer = SnapshotWriter(path)
     header = await take(client, registry(), time.time(), lambda document: writer.write(redacted(document)))
+    header.kubernetes = await client.kubernetes_version()
     writer.finish(header)
 
 
