@@ -377,4 +377,73 @@ EXPRESSIONS = [
     ),
 ]
 
-REFUSED = [*CLAIMS, *TEMPLATES, *STATUSES, *SLICES, *CLASSES]
+
+def pod(*claims: Document, uses: list[Document] | None = None) -> Document:
+    container: Document = {"name": "c", "image": "i"}
+    if uses is not None:
+        container["resources"] = {"claims": uses}
+    spec = {"containers": [container], "resourceClaims": list(claims)}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "namespace": "default"}, "spec": spec}
+
+
+def pod_status(**status: Any) -> tuple[Document, Document]:
+    before = pod({"name": "a", "resourceClaimTemplateName": "t"})
+    return before, {**copy.deepcopy(before), "status": status}
+
+
+A_CLAIM = {"name": "a", "resourceClaimName": "a"}
+PODS = [
+    RefusedObject("pod with a claim without a name", pod({"resourceClaimName": "a"})),
+    RefusedObject("pod with a bad name for a claim", pod({"name": "A", "resourceClaimName": "a"})),
+    RefusedObject("pod with a name for no claim", pod({"name": "a"})),
+    RefusedObject("pod with a name for two claims", pod({**A_CLAIM, "resourceClaimTemplateName": "b"})),
+    RefusedObject("pod with a bad claim", pod({"name": "a", "resourceClaimName": "A_"})),
+    RefusedObject("pod with a bad template", pod({"name": "a", "resourceClaimTemplateName": "A_"})),
+    RefusedObject("pod with an empty claim", pod({"name": "a", "resourceClaimName": ""})),
+    RefusedObject("pod with a name twice", pod(A_CLAIM, A_CLAIM)),
+    RefusedObject("container with an unknown claim", pod(A_CLAIM, uses=[{"name": "b"}])),
+    RefusedObject("container with a claim where there is none", pod(uses=[{"name": "b"}])),
+    RefusedObject("container with a claim without a name", pod(A_CLAIM, uses=[{"name": ""}])),
+    RefusedObject("container with a claim twice", pod(A_CLAIM, uses=[{"name": "a"}] * 2)),
+    RefusedObject("container with a request twice", pod(A_CLAIM, uses=[{"name": "a", "request": "x"}] * 2)),
+    RefusedObject(
+        "container with a request and its claim", pod(A_CLAIM, uses=[{"name": "a", "request": "x"}, {"name": "a"}])
+    ),
+    RefusedObject("container with a bad request", pod(A_CLAIM, uses=[{"name": "a", "request": "X"}])),
+    RefusedObject(
+        "status of an unknown claim",
+        *pod_status(resourceClaimStatuses=[{"name": "z", "resourceClaimName": "a"}]),
+        status=True,
+    ),
+    RefusedObject(
+        "status of a claim twice",
+        *pod_status(resourceClaimStatuses=[{"name": "a", "resourceClaimName": "x"}] * 2),
+        status=True,
+    ),
+    RefusedObject(
+        "status with a bad claim",
+        *pod_status(resourceClaimStatuses=[{"name": "a", "resourceClaimName": "X_"}]),
+        status=True,
+    ),
+    RefusedObject(
+        "empty status of extended resources",
+        *pod_status(extendedResourceClaimStatus={"resourceClaimName": "", "requestMappings": []}),
+        status=True,
+    ),
+    RefusedObject(
+        "bad status of extended resources",
+        *pod_status(
+            extendedResourceClaimStatus={
+                "resourceClaimName": "X_",
+                "requestMappings": [
+                    {"containerName": "z", "resourceName": "example.com/a", "requestName": "A"},
+                    {"containerName": "c", "resourceName": "example.com/a", "requestName": "a"},
+                    {"containerName": "c", "resourceName": "example.com/a", "requestName": "a"},
+                ],
+            }
+        ),
+        status=True,
+    ),
+]
+
+REFUSED = [*CLAIMS, *TEMPLATES, *STATUSES, *SLICES, *CLASSES, *PODS]

@@ -48,7 +48,8 @@ def refusal(case: RefusedObject) -> str:
         assert validate is not None
         faults = validate(prepared(case.changed), document)
     name = document["metadata"]["name"]
-    return f'{kind.kind}.resource.k8s.io "{name}" is invalid: {describe(faults)}' if faults else ""
+    shown = f"{kind.kind}.{kind.group}" if kind.group else kind.kind
+    return f'{shown} "{name}" is invalid: {describe(faults)}' if faults else ""
 
 
 REFUSED = [
