@@ -52,7 +52,7 @@ def test_a_failure_is_shrunk_to_a_scenario_that_fails_and_passes_once_fixed(
         assert verdict is not None
         first = verdict.violations[0]
         assert first.invariant == "no-overcommit" and "host ports" in first.message
-        assert first.shrunk_to < 12
+        assert first.shrunk_to < first.step
         file = tmp_path / "found.yaml"
         file.write_text(first.scenario)
         (again,) = run_file(file, 0)

@@ -8,16 +8,30 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from wharfinger.fuzz.history import PlainHistory
+from wharfinger.fuzz.invariants.admission import PodsAdmitted
 from wharfinger.fuzz.invariants.base import Invariant
 from wharfinger.fuzz.invariants.binding import BoundOnce
+from wharfinger.fuzz.invariants.devices import DevicesHeldOnce
+from wharfinger.fuzz.invariants.preemption import PreemptionHelps
+from wharfinger.fuzz.invariants.quota import QuotaKept
 from wharfinger.fuzz.invariants.reserving import ReservedMeansReserved
 from wharfinger.fuzz.invariants.room import NoOvercommit
+from wharfinger.fuzz.invariants.units import UnitLimits
 from wharfinger.fuzz.resting import REST_CHECKS, RestingCluster
 from wharfinger.scenario.document import Scenario, ScenarioStep
 from wharfinger.simulate.cluster import SimulatedCluster
 from wharfinger.simulate.loop import Deadlock, NoProgress
 
-INVARIANTS: tuple[type[Invariant], ...] = (NoOvercommit, BoundOnce, ReservedMeansReserved)
+INVARIANTS: tuple[type[Invariant], ...] = (
+    NoOvercommit,
+    BoundOnce,
+    ReservedMeansReserved,
+    UnitLimits,
+    QuotaKept,
+    DevicesHeldOnce,
+    PodsAdmitted,
+    PreemptionHelps,
+)
 UNBROKEN = "unbroken"
 """No component ends, or meets an error that it did not expect."""
 NAMES: tuple[str, ...] = (*(each.name for each in INVARIANTS), *REST_CHECKS, UNBROKEN)
@@ -39,7 +53,8 @@ class InvariantChecker:
     def __init__(self, world: SimulatedCluster, names: Iterable[str] = NAMES) -> None:
         self._world = world
         self._names = frozenset(names)
-        self.history = PlainHistory(version=0)
+        modes = {getattr(each, "mode", "") for each in world.configuration.blocks}
+        self.history = PlainHistory(version=0, enforced="enforce" in modes)
         self._invariants = [each(self.history) for each in INVARIANTS if each.name in self._names]
         self._steps = 0
         self._errors: list[str] = []

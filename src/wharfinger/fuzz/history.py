@@ -51,6 +51,7 @@ class PlainHistory:
     decisions: dict[str, TracedDecision] = field(default_factory=dict)  # by uid, the last one
     version: int = 0
     now: float = 0.0
+    enforced: bool = False  # whether scheduling policies are enforced
 
     def follow(self, scheduler: Scheduler, run: ProcessRun) -> None:
         """Notes the decisions of a scheduler from now on."""

@@ -10,6 +10,7 @@ from typing import Any
 from wharfinger.api.registry import Document
 from wharfinger.api.times import parse_time
 from wharfinger.fuzz.history import PlainHistory, condition, is_deleting, is_terminal, node_of, title
+from wharfinger.fuzz.invariants.placing import placement_faults
 from wharfinger.scenario.document import ScenarioFault
 from wharfinger.scheduler.queue import Place, QueuedPod
 from wharfinger.scheduler.scheduler import Scheduler
@@ -171,6 +172,13 @@ class RestingCluster:
             await alone.stop()
         return "" if node is None else f"{sorted(named)} let it onto {node}"
 
+    # -- placement
+
+    async def placed(self) -> list[str]:
+        """Decisions equal what a plain computation from the same objects gives, and every deadline has fired."""
+        self._observe()
+        return list(placement_faults(self.history))
+
     # -- restart equals no restart
 
     async def restarted(self) -> list[str]:
@@ -258,6 +266,7 @@ RestCheck = Callable[[RestingCluster], Awaitable[list[str]]]
 
 REST_CHECKS: dict[str, RestCheck] = {
     "incremental-equals-fresh": RestingCluster.incremental,
+    "placement": RestingCluster.placed,
     "explained": RestingCluster.explained,
     "liveness": RestingCluster.liveness,
     "restart-equals-no-restart": RestingCluster.restarted,

@@ -10,7 +10,7 @@ from wharfinger.api.registry import Document
 from wharfinger.fuzz.playing import PlayedHistory, play_steps
 from wharfinger.fuzz.steps import FuzzStep
 
-SHRINK_SECONDS = 60.0  # spent on one history at most
+SHRINK_SECONDS = 60.0  # of processor time spent on one history at most
 
 
 def shrink(played: PlayedHistory, seconds: float = SHRINK_SECONDS) -> PlayedHistory:
@@ -18,12 +18,12 @@ def shrink(played: PlayedHistory, seconds: float = SHRINK_SECONDS) -> PlayedHist
 
     If the steps alone do not reproduce that, the history comes back as it is.
     """
-    name, deadline = played.violations[0].invariant, time.monotonic() + seconds
+    name, deadline = played.violations[0].invariant, time.process_time() + seconds
     best = played
 
     def fails(steps: Sequence[FuzzStep]) -> bool:
         nonlocal best
-        again = play_steps(steps, played.configuration)
+        again = play_steps(steps, played.configuration, (name,))
         if any(each.invariant == name for each in again.violations):
             best = again
             return True
@@ -31,8 +31,8 @@ def shrink(played: PlayedHistory, seconds: float = SHRINK_SECONDS) -> PlayedHist
 
     if not fails(played.steps):
         return played
-    steps = _without_chunks(best.steps, fails, lambda: time.monotonic() > deadline)
-    steps = _with_fewer_objects(steps, fails, lambda: time.monotonic() > deadline)
+    steps = _without_chunks(best.steps, fails, lambda: time.process_time() > deadline)
+    steps = _with_fewer_objects(steps, fails, lambda: time.process_time() > deadline)
     best.seed = played.seed
     return best
 
