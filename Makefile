@@ -11,7 +11,7 @@ EMPTY :=
 SPACE := $(EMPTY) $(EMPTY)
 COMMA := ,
 
-.PHONY: help run test test-without-systems test-kubernetes test-predictions test-scenarios-embedded test-solver test-node test-conformance bench-kubernetes image lint format setup bench fuzz lock clean
+.PHONY: help run test test-without-systems test-kubernetes test-predictions test-scenarios-embedded test-solver test-node test-conformance bench-kubernetes image lint format setup bench fuzz fuzz-api lock clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -75,7 +75,10 @@ format: $(READY)  ## let ruff mend what it can
 	@$(BIN)/ruff check --fix --quiet .
 	@$(BIN)/ruff format .
 
-fuzz: $(READY)  ## schemathesis against the API server's own OpenAPI, all groups: EXAMPLES=50 for each operation
+fuzz: $(READY)  ## random histories under faults for ten minutes on all cores: FOR=10m PROFILE=default
+	@$(BIN)/wharf fuzz --for $(or $(FOR),10m) --profile $(or $(PROFILE),default)
+
+fuzz-api: $(READY)  ## schemathesis against the API server's own OpenAPI, all groups: EXAMPLES=50 for each operation
 	@WHARF_FUZZ=$(or $(EXAMPLES),50) $(BIN)/python -m pytest -n 2 --timeout 3600 tests/apiserver/test_fuzz.py tests/apiserver/test_hostile.py
 
 bench: $(READY)  ## the benchmarks
