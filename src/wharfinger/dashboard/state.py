@@ -12,6 +12,7 @@ from wharfinger.api.registry import Document, Registry, Resource
 from wharfinger.client.informer import Informer
 from wharfinger.client.interface import Client
 from wharfinger.dashboard.rights import Rights
+from wharfinger.dashboard.sharing import SharedParts
 from wharfinger.dashboard.usage import NodeRequests
 
 WAIT_SYNCED = 20.0  # seconds after which what is known is shown; the rest follows
@@ -47,6 +48,7 @@ class ClusterState:
         self.usage = NodeRequests()
         self.revision = 0
         self.whole = False  # whether everything that decisions depend on can be read in all namespaces
+        self._parts = SharedParts()
         self._subscribers: set[Subscription] = set()
 
     def held(self, resource: Resource) -> HeldKind | None:
@@ -90,6 +92,8 @@ class ClusterState:
         informer.optional = True
 
         def changed(old: Document | None, new: Document | None) -> None:
+            if new is not None:
+                self._parts.share(new)
             if kind.resource == PODS:
                 self.usage.pod_changed(old, new)
             self.revision += 1

@@ -11,7 +11,7 @@ from wharfinger.api.resources import CPU, MEMORY
 from wharfinger.dashboard.usage import NodeRequests, is_waiting
 from wharfinger.dashboard.views.objects import created, place, scheduling_message, workload
 
-JUDGED = 300  # pods that are judged anew for one answer; the others show what the scheduler last said
+JUDGED = 100  # pods that are judged anew for one answer; the others show what the scheduler last said
 Judge = Callable[[str, str], Document]
 
 _COUNT = re.compile(r"\b\d+ (?=[A-Z]|node\(s\))")
@@ -82,10 +82,16 @@ def causes(rows: Sequence[Document]) -> list[Document]:
             "cpu": sum(each["cpu"] for each in members),
             "memory": sum(each["memory"] for each in members),
             "pods": [{"namespace": each["namespace"], "name": each["name"]} for each in members[:20]],
-            "workloads": sorted({f"{each['namespace']}/{each['workload'] or each['name']}" for each in members})[:10],
+            "workloads": sorted({_title(each) for each in members})[:10],
         }
         for (verdict, because), members in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
     ]
+
+
+def _title(row: Document) -> str:
+    """`Deployment sample/batch`, or the pod itself if nothing manages it."""
+    kind, _, name = (row["workload"] or f"Pod/{row['name']}").partition("/")
+    return f"{kind} {row['namespace']}/{name}"
 
 
 def cause_of(message: str) -> str:
