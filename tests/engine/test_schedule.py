@@ -120,17 +120,6 @@ def test_nodes_that_affinity_leaves_out_are_counted_as_such() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("spec", "what"),
-    [
-        ({"resourceClaims": [{"name": "gpu"}]}, "resource claims (spec.resourceClaims)"),
-    ],
-)
-def test_unsupported_pods_are_refused_with_the_reason(spec: dict[str, Any], what: str) -> None:
-    decision = engine_with(node("a")).schedule(pod("p", **spec))
-    assert decision.message == f"0/1 nodes are available: not supported by this scheduler: {what}."
-
-
 def test_invalid_preferences_matter_only_if_several_nodes_are_feasible() -> None:
     below = {"key": "rank", "operator": "Lt", "values": ["-10"]}  # no label has such a value
     preferred = [{"weight": 1, "preference": {"matchExpressions": [below]}}]

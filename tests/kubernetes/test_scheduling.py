@@ -131,18 +131,13 @@ def fetched(url: str) -> str:
 
 
 def test_what_is_not_supported_stays_pending_and_says_what(cluster: Cluster) -> None:
-    by_class = pod("by-class", SPACE)
-    by_class["spec"]["containers"][0]["resources"] = {"limits": {"deviceclass.resource.kubernetes.io/gpu": "1"}}
     restarting = pod("restarting", SPACE)
     rule = {"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [42]}}
     restarting["spec"]["containers"][0] |= {"restartPolicy": "Never", "restartPolicyRules": [rule]}
     wanted = {
-        "claiming": "resource claims (spec.resourceClaims)",
-        "by-class": "devices of a DeviceClass (deviceclass.resource.kubernetes.io/...)",
         "restarting": "restarts of all containers (restartPolicyRules with RestartAllContainers)",
     }
-    claiming = pod("claiming", SPACE, resourceClaims=[{"name": "gpu", "resourceClaimName": "one"}])
-    cluster.apply(claiming, by_class, restarting, pod("after", SPACE))
+    cluster.apply(restarting, pod("after", SPACE))
 
     def found(name: str) -> dict:
         return cluster.get(f"/api/v1/namespaces/{SPACE}/pods/{name}")

@@ -7,6 +7,7 @@ from functools import lru_cache
 from math import inf
 from typing import Protocol
 
+from wharfinger.api.kubernetes_version import REFERENCE, KubernetesVersion
 from wharfinger.api.selectors import BadSelector, matches
 from wharfinger.api.times import parse_time
 from wharfinger.api.views import Pod
@@ -158,7 +159,7 @@ def victims_on(
     if refusal is not None:
         return refusal
     possible.sort(key=importance)
-    violating, harmless = split_by_budget(possible, budgets)
+    violating, harmless = split_by_budget(possible, budgets, tables.kubernetes)
     victims: list[PodOnNode] = []
     violations = 0
     # Reprieve as many pods as possible, first those whose eviction would violate a budget.
@@ -189,7 +190,7 @@ _seconds = lru_cache(maxsize=1 << 16)(parse_time)
 
 
 def split_by_budget(
-    pods: Iterable[PodOnNode], budgets: Sequence[PodDisruptionBudget]
+    pods: Iterable[PodOnNode], budgets: Sequence[PodDisruptionBudget], kubernetes: KubernetesVersion = REFERENCE
 ) -> tuple[list[PodOnNode], list[PodOnNode]]:
     """The pods whose eviction would violate a disruption budget, and the others, each in the order given."""
     compiled = []
@@ -211,7 +212,10 @@ def split_by_budget(
             if not matches(selector, metadata.labels) or metadata.name in budget.status.disrupted_pods:
                 continue
             allowed[index] -= 1
-            violates = violates or allowed[index] < 0
+            if allowed[index] < 0:
+                violates = True
+                if kubernetes >= KubernetesVersion.V1_37:
+                    break  # the budgets after the broken one are not charged
         (violating if violates else harmless).append(each)
     return violating, harmless
 

@@ -16,10 +16,11 @@ import msgspec
 import numpy as np
 
 from wharfinger.api.fields import FieldError
+from wharfinger.api.kubernetes_version import KubernetesVersion
 from wharfinger.api.views import Pod
 from wharfinger.framework.columns import Bools, IntColumn, Ints, Rows
 from wharfinger.framework.events import WakeUp
-from wharfinger.framework.prebinding import Preparation
+from wharfinger.framework.prebinding import Preparation, Write
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.simulation import Overlay, Simulation
 from wharfinger.framework.status import SUCCESS, Status
@@ -56,7 +57,7 @@ class Scope(Enum):
 class Args(msgspec.Struct, rename="camel", forbid_unknown_fields=True, frozen=True, kw_only=True):
     """The arguments of a plugin in `pluginConfig`. This base class has none."""
 
-    def faults(self) -> list[FieldError]:
+    def faults(self, kubernetes: KubernetesVersion) -> list[FieldError]:
         """Errors in values that have the right type, with paths relative to the arguments."""
         return []
 
@@ -230,12 +231,30 @@ class Prepared:
         """The answers are dropped: release what they hold."""
 
 
+@dataclass(frozen=True, slots=True)
+class FailedAttempt:
+    """An attempt that found no node. `asked` is whether `Plugin.prepare` was called: a refusal of the pod as a whole by an
+    earlier plugin skips it. `refused` has the refusals with their rows."""
+
+    asked: bool
+    refused: Sequence[tuple[Status, Sequence[int]]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """What a plugin says and does about a failed attempt: writes to be carried out in order."""
+
+    status: Status = SUCCESS
+    writes: tuple[Write, ...] = ()
+
+
 class Plugin:
     """Base class of all plugins. Class attributes say where it takes part and how configurations name it."""
 
     name: ClassVar[str] = ""
     points: ClassVar[frozenset[str]] = frozenset()
     position: ClassVar[int] = 1000  # in the default order of plugins
+    earlier_positions: ClassVar[Mapping[KubernetesVersion, int]] = {}  # where an earlier version had another order
     weight: ClassVar[int] = 1
     enabled: ClassVar[bool] = True  # by default
     ours: ClassVar[bool] = False  # not a stock kube-scheduler plugin
@@ -296,10 +315,10 @@ class Plugin:
         """The answers for a shape; a status refuses the pod as a whole, None means that the plugin does not apply."""
         return None
 
-    def post_filter(self, pod: Pod, *, asked: bool) -> Status:
-        """Adds to the reasons when no node is feasible; after an error no later plugin runs, not even preemption. `asked`
-        is whether `prepare` was called: a refusal of the pod as a whole by an earlier plugin skips it."""
-        return SUCCESS
+    def post_filter(self, pod: Pod, prepared: Prepared | None, failure: FailedAttempt) -> Remedy:
+        """Adds to the reasons when no node is feasible, and may change objects so that a later attempt succeeds; after an
+        error no later plugin runs, not even preemption."""
+        return Remedy()
 
     def may_evict(self, preemptor: Pod, victim: PodOnNode) -> bool:
         """Whether the victim may be evicted for the preemptor. Priorities have been compared already."""
