@@ -92,6 +92,8 @@ function Frame(props: { session: Session | null; path: string }): JSX.Element {
   const current = SCREENS.find(([each]) => (each === "/" ? path === "/" : path.startsWith(each)));
   useEffect(() => {
     document.title = `${current?.[1] ?? "Page"} · Wharfinger`;
+    // Where the screens are one scrolling row, the present one is in sight.
+    document.querySelector(".nav a[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
   }, [path]);
   return (
     <div class="frame">

@@ -16,6 +16,7 @@ from starlette.responses import Response, StreamingResponse
 import wharfinger
 from wharfinger.api.errors import ApiError, BadRequest, Forbidden, ServiceUnavailable, TooLarge, not_found
 from wharfinger.api.kinds.builtin import EVENTS, NAMESPACES, NODES, PODS, RESOURCE_QUOTAS
+from wharfinger.api.kubernetes_version import REFERENCE, KubernetesVersion
 from wharfinger.api.registry import Document, Resource
 from wharfinger.api.requests import PatchType
 from wharfinger.api.schema.tree import Schema, schema_of
@@ -75,6 +76,12 @@ class Dashboard:
     follower: Follower | None = None  # None: not everything can be read, so nothing can be explained
     config: str = ""  # the configuration file, for what-ifs
     server: str = ""  # the address of the API server, as shown
+    kubernetes: KubernetesVersion = REFERENCE  # of the API server
+
+    async def ask_worker(self, task: str, arguments: Document, snapshot: Iterable[Document]) -> Any:
+        return await self.workers.run(
+            task, {**arguments, "config": self.config, "kubernetes": str(self.kubernetes)}, snapshot
+        )
 
     async def visible(self, caller: Caller, *resources: Resource) -> Visible:
         return await Visible.of(self.state, caller.rights, resources)
@@ -360,16 +367,15 @@ async def plan(dashboard: Dashboard, caller: Caller, request: Request) -> Any:
     asked = await read_body(request, WhatIf)
     if asked.empty:
         raise BadRequest("say what changes: manifests, scale, nodes, deletions or drains")
-    arguments = {**msgspec.to_builtins(asked), "config": dashboard.config}
-    return await dashboard.workers.run("plan", arguments, dashboard.state.snapshot())
+    return await dashboard.ask_worker("plan", msgspec.to_builtins(asked), dashboard.state.snapshot())
 
 
 @endpoint("POST", "/api/play", "Plays a scenario in virtual time and returns a frame for each second.", body=_YAML_BODY)
 async def play(dashboard: Dashboard, caller: Caller, request: Request) -> Any:
     await dashboard.demand_all(caller, "playing a scenario")
     asked = await read_body(request, PlayRequest)
-    arguments = {"yaml": asked.yaml, "seconds": asked.seconds, "config": dashboard.config}
-    return await dashboard.workers.run("play", arguments, () if asked.alone else dashboard.state.snapshot())
+    arguments = {"yaml": asked.yaml, "seconds": asked.seconds}
+    return await dashboard.ask_worker("play", arguments, () if asked.alone else dashboard.state.snapshot())
 
 
 @endpoint("POST", "/api/check", "The faults of manifests, with their lines.", body=_YAML_BODY)

@@ -106,7 +106,6 @@ class Follower:
             )
             asked = _with(asked, scheduler_name=profile)
         if bound:
-            notes.append(f"it is on {bound}; this is where it could go if it were scheduled now")
             engine.remove_pod(namespace, name)
             asked = _with(asked, node_name="")
         try:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from wharfinger.api.kinds import registry
 from wharfinger.api.kinds.builtin import NAMESPACES
+from wharfinger.api.kubernetes_version import KubernetesVersion
 from wharfinger.client.http import HttpClient
 from wharfinger.client.timers import SystemClock
 from wharfinger.dashboard.application import application, is_built
@@ -39,7 +40,11 @@ class DashboardOptions:
     limits: WorkLimits = field(default_factory=WorkLimits)
 
 
-async def serve(client: HttpClient, configuration: SchedulerConfiguration, options: DashboardOptions, say: Say) -> None:
+Configure = Callable[[KubernetesVersion], "SchedulerConfiguration"]
+"""The scheduler's configuration, given the version of the API server."""
+
+
+async def serve(client: HttpClient, configure: Configure, options: DashboardOptions, say: Say) -> None:
     """Serves until cancelled. Raises ApiError if the cluster does not answer, OSError if the port is taken."""
     import uvicorn
 
@@ -47,16 +52,19 @@ async def serve(client: HttpClient, configuration: SchedulerConfiguration, optio
     host, port = options.host, listener.getsockname()[1]
     rights = Rights(client)
     user = await rights.user()  # the first request: an error is told before anything is served
+    kubernetes = await client.kubernetes_version()
     state = ClusterState(client, registry())
     sessions = Sessions(client, links=options.links, link_file=options.link_file)
     sessions.address = f"http://{host}:{port}"
     if sessions.own is not None:
         sessions.own.name = user
     workers, history = Workers(options.limits), History(state)
-    dashboard = Dashboard(state, sessions, workers, history, config=options.config, server=client.access.server)
+    dashboard = Dashboard(
+        state, sessions, workers, history, config=options.config, server=client.access.server, kubernetes=kubernetes
+    )
     await state.start(rights, await _namespaces(client, rights, options.namespaces))
     if state.whole:
-        dashboard.follower = Follower(client, SystemClock(), configuration, state.registry)
+        dashboard.follower = Follower(client, SystemClock(), configure(kubernetes), state.registry)
         dashboard.follower.start()
     history.start()
     local = options.host in ("127.0.0.1", "::1", "localhost")

@@ -59,9 +59,10 @@ def read_change(asked: WhatIf, objects: Sequence[Document]) -> Inputs:
     if change.configured:
         raise BadInput(["a configuration cannot be part of a change"])
     change.manifests += [Manifest(_scaled(each, objects), Source("scale", 1, 1)) for each in asked.scale]
-    change.manifests += [
-        Manifest(node, Source("new nodes", 1, 1)) for each in asked.nodes for node in _copies(each, objects)
-    ]
+    nodes = {str(each["metadata"]["name"]): each for each in objects if each["kind"] == NODES.kind}
+    taken = set(nodes)
+    for each in asked.nodes:
+        change.manifests += [Manifest(node, Source("new nodes", 1, 1)) for node in _copies(each, nodes, taken)]
     return change
 
 
@@ -99,18 +100,18 @@ def _scaled(change: ScaleChange, objects: Iterable[Document]) -> Document:
     raise BadInput([f"scale: there is no {name} {change.namespace}/{change.name}"])
 
 
-def _copies(change: NodesChange, objects: Sequence[Document]) -> Iterator[Document]:
+def _copies(change: NodesChange, nodes: Mapping[str, Document], taken: set[str]) -> Iterator[Document]:
     if not 1 <= change.count <= 1000:
         raise BadInput(["new nodes: from 1 to 1000 can be added"])
-    nodes = {each["metadata"]["name"]: each for each in objects if each["kind"] == NODES.kind}
     if change.like not in nodes:
         raise BadInput([f"new nodes: there is no node {change.like} to copy"])
     model = nodes[change.like]
     status, number = model.get("status") or {}, 0
     for _ in range(change.count):
         number += 1
-        while (name := f"{change.like}-new-{number}") in nodes:
+        while (name := f"{change.like}-new-{number}") in taken:
             number += 1
+        taken.add(name)
         labels = dict(model["metadata"].get("labels") or {}) | dict.fromkeys(_PER_NODE, name)
         yield {
             "apiVersion": "v1",

@@ -7,14 +7,17 @@ import logging
 import os
 import resource
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import yaml
 
 from wharfinger.api.configuration import Configuration, load_configuration
 from wharfinger.api.errors import ApiError
 from wharfinger.api.kinds import registry
+from wharfinger.api.kubernetes_version import KubernetesVersion, named_version
 from wharfinger.api.registry import Document
 from wharfinger.dashboard.what_if import WhatIf, plan_change, play_scenario
 from wharfinger.engine.registry import known_plugins
@@ -47,7 +50,7 @@ def main() -> None:
 
 
 def _answer(task: str, arguments: Document, objects: list[Document]) -> Any:
-    configuration = _configuration(arguments.pop("config", ""))
+    configuration = _configuration(arguments.pop("config"), named_version(arguments.pop("kubernetes")))
     match task:
         case "plan":
             return plan_change(msgspec.convert(arguments, WhatIf), objects, configuration)
@@ -56,15 +59,12 @@ def _answer(task: str, arguments: Document, objects: list[Document]) -> Any:
     raise BadInput([f"no task is called {task}"])
 
 
-def _configuration(path: str) -> Configuration:
+def _configuration(path: str, server: KubernetesVersion) -> Configuration:
     """The file was read and checked when the server started."""
-    if not path:
-        return Configuration()
-    import yaml
-
-    document = yaml.safe_load(Path(path).read_text()) or {}
+    document = (yaml.safe_load(Path(path).read_text()) or {}) if path else {}
     is_whole = document.get("kind") != "KubeSchedulerConfiguration"
-    return load_configuration(document if is_whole else {"scheduler": document})
+    found = load_configuration(document if is_whole else {"scheduler": document})
+    return found if found.kubernetes is not None else replace(found, kubernetes=server)
 
 
 if __name__ == "__main__":

@@ -169,7 +169,7 @@ function Detail(props: { name: string }): JSX.Element {
                 const share = resource.allocatable ? (100 * used) / resource.allocatable : 0;
                 const second = resource.allocatable ? (100 * held) / resource.allocatable : 0;
                 return (
-                  <div class="score" key={resource.name} style={{ gridTemplateColumns: "minmax(90px, 170px) minmax(0, 1fr) minmax(120px, auto)" }}>
+                  <div class="score amounts" key={resource.name}>
                     <span class="wrap">{resource.name}</span>
                     <Bar tall used={share} second={second} label={`${Math.round(share)}% requested${second ? `, ${Math.round(second)}% reserved` : ""}`} />
                     <span class="small" style={{ textAlign: "right" }}>
@@ -179,7 +179,7 @@ function Detail(props: { name: string }): JSX.Element {
                 );
               })}
               {node.devices.map((device) => (
-                <div class="score" key={device.resource + device.name} style={{ gridTemplateColumns: "minmax(90px, 170px) minmax(0, 1fr) minmax(120px, auto)" }}>
+                <div class="score amounts" key={device.resource + device.name}>
                   <span class="wrap" title={Object.entries(device.properties).map(([key, value]) => `${key}=${value}`).join(", ")}>
                     {device.name} <span class="small quiet">{device.resource}</span>
                   </span>

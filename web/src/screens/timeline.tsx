@@ -180,7 +180,7 @@ function View(props: { film: Film; follow?: boolean }): JSX.Element {
   return (
     <div class="grid">
       <Card title={clock(now)} note={`${counted(shown.waiting[at]!, "pod")} waiting, ${shown.running[at]} on nodes, ${shown.cpu[at]}% of CPU requested`} action={props.follow && chosen !== null ? <button onClick={() => setChosen(null)}>Follow</button> : undefined}>
-        <div class="row" style={{ flexWrap: "nowrap" }}>
+        <div class="row slider" style={{ flexWrap: "nowrap" }}>
           <button
             onClick={() => {
               if (at >= last) setChosen(0);

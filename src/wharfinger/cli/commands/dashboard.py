@@ -65,6 +65,7 @@ def command(
     """
     import asyncio
     import logging
+    from functools import partial
 
     from wharfinger.api.errors import ApiError
     from wharfinger.cli.commands.scheduler import read_configuration
@@ -76,7 +77,8 @@ def command(
         raise click.UsageError("--host of another machine needs --tokens-only: a link must not travel over a network")
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     names = tuple(name.strip() for name in scheduler_names.split(",") if name.strip())
-    configuration = read_configuration(config, names)
+    read_configuration(config, names)  # an invalid file is reported before anything starts
+    configure = partial(read_configuration, config, names)
     options = DashboardOptions(
         host,
         port,
@@ -90,7 +92,7 @@ def command(
     async def run() -> None:
         client = open_client(kubeconfig, context, component="dashboard")
         try:
-            await run_until_stopped(lambda: serve(client, configuration, options, click.echo))
+            await run_until_stopped(lambda: serve(client, configure, options, click.echo))
         finally:
             await client.close()
 
