@@ -11,7 +11,7 @@ EMPTY :=
 SPACE := $(EMPTY) $(EMPTY)
 COMMA := ,
 
-.PHONY: help run test test-without-systems test-kubernetes test-predictions test-scenarios-embedded test-solver test-node test-conformance bench-kubernetes image lint format setup bench fuzz fuzz-api lock clean
+.PHONY: help run web test test-web test-without-systems test-kubernetes test-predictions test-scenarios-embedded test-solver test-node test-conformance bench-kubernetes image lint format setup bench fuzz fuzz-api lock clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -29,7 +29,14 @@ $(READY): requirements-dev.lock pyproject.toml
 setup: $(READY)  ## make .venv with locked versions of everything
 
 run: $(READY)  ## start the control plane on this machine, with sample nodes and workloads
+	@$(BIN)/python scripts/web.py
 	@$(BIN)/wharf up --sample
+
+web: $(READY)  ## build the page of the dashboard; needs PyPI and the npm registry once
+	@$(BIN)/python scripts/web.py --required
+
+test-web: $(READY)  ## the tests of the page's own code; builds the page, too
+	@$(BIN)/python scripts/web.py --required --test
 
 test: $(READY)  ## the whole test suite
 	@$(BIN)/python -m pytest -n 2 --dist worksteal
@@ -91,4 +98,4 @@ lock:  ## choose the newest versions that pyproject.toml allows
 	@$(BIN)/uv pip compile -q --upgrade --python-version 3.11 --universal --generate-hashes --no-header pyproject.toml --extra solver --group test-solver -o requirements-solver.lock
 
 clean:  ## remove what was made
-	rm -rf $(VENV) .venv-solver .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) .venv-solver .mypy_cache .ruff_cache .hypothesis build dist web/node_modules src/wharfinger/dashboard/static
