@@ -22,7 +22,7 @@ from wharfinger.devices.slices import Device, DeviceID, PoolID, Slice
 from wharfinger.devices.usage import DeviceUsage
 
 MOST_DEVICES = 32  # of one claim
-MOST_STEPS = 1_000_000  # of one search; upstream gives up after ten seconds
+STEPS_PER_SECOND = 100_000  # of the time that a search may take; counted, so that the result is repeatable
 PREVENTING = ("NoExecute", "NoSchedule")
 
 _NOTHING: Amounts = {}
@@ -124,14 +124,14 @@ class Search:
         usage: DeviceUsage,
         classes: Mapping[str, DeviceClass],
         *,
-        most_steps: int = MOST_STEPS,
+        most_steps: int | None = 10 * STEPS_PER_SECOND,
     ) -> None:
         self._node = node
         self._pools = pools
         self._claims = claims
         self._usage = usage
         self._classes = classes
-        self._steps = most_steps
+        self._steps = sys.maxsize if most_steps is None else most_steps
         self._devices = [
             _Candidate(pool, slice, device) for pool in pools if pool.usable for slice, device in pool.devices
         ]

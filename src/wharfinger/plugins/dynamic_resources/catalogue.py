@@ -43,6 +43,7 @@ class DeviceCatalogue:
         self.tables = tables
         self.classes = DeviceClasses()
         self.claims: dict[ObjectKey, Claim] = {}
+        self._by_uid: dict[str, Claim] = {}
         self.usage = DeviceUsage()
         self.pending: dict[str, Document] = {}  # claim UID to what was chosen for it and is not written yet
         self.reserved: dict[ObjectKey, Any] = {}  # by assumed pod; written by the plugin
@@ -96,9 +97,10 @@ class DeviceCatalogue:
         self._made.pop(key, None)
         changed: set[PoolID] = set()
         if known is not None and (claim is None or claim.uid != known.uid):
+            self._by_uid.pop(known.uid, None)
             changed |= self.usage.set(known.uid, None)
         if claim is not None:
-            self.claims[key] = claim
+            self.claims[key] = self._by_uid[claim.uid] = claim
             if (claim.document["metadata"].get("annotations") or {}).get(ANNOTATION) == "true":
                 self._made[key] = claim
             changed |= self.usage.set(claim.uid, claim.allocation)
@@ -203,7 +205,8 @@ class DeviceCatalogue:
     def choose(self, uid: str, allocation: Document) -> None:
         """Devices were chosen for a claim; until `settle` they are in use."""
         self.pending[uid] = allocation
-        self._used(self._count_pending(uid, self._written(uid)))
+        claim = self._by_uid.get(uid)
+        self._used(self._count_pending(uid, None if claim is None else claim.allocation))
         self.tables.changed(keys=True)
 
     def settle(self, uid: str) -> None:
@@ -211,9 +214,6 @@ class DeviceCatalogue:
         if self.pending.pop(uid, None) is not None:
             self._used(self._count_pending(uid, None))
             self.tables.changed(keys=True)
-
-    def _written(self, uid: str) -> Document | None:
-        return next((each.allocation for each in self.claims.values() if each.uid == uid), None)
 
     def _count_pending(self, uid: str, written: Document | None) -> set[PoolID]:
         """Counts what was chosen for a claim, unless its status says so already."""
