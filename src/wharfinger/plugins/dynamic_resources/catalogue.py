@@ -14,7 +14,7 @@ from wharfinger.api.views import Node, Pod
 from wharfinger.devices.claims import Claim
 from wharfinger.devices.classes import DeviceClass, DeviceClasses
 from wharfinger.devices.extended import ANNOTATION, is_claim_for
-from wharfinger.devices.pools import Pool, PoolError, gather_pools
+from wharfinger.devices.pools import Pool, PoolError, Views, gather_pools
 from wharfinger.devices.slices import Document, PoolID, Slice
 from wharfinger.devices.usage import DeviceUsage
 from wharfinger.framework.tables import EVERY_NAMESPACE, Tables
@@ -54,6 +54,7 @@ class DeviceCatalogue:
         self._of_node: dict[str, dict[str, Slice]] = {}
         self._shared: dict[str, Slice] = {}  # those that name no node
         self._of_pool: dict[PoolID, list[Slice]] = {}
+        self._views: dict[PoolID, Views] = {}
         self._pools: dict[int, RowPools] = {}  # by row
         self._rows: dict[PoolID, set[int]] = {}  # rows for which the pool was gathered
         self._seen: dict[tuple[str, ObjectKey], Any] = {}
@@ -155,7 +156,7 @@ class DeviceCatalogue:
             self._forget(row)
             slices = [*self._of_node.get(node.metadata.name, {}).values(), *self._shared.values()]
             try:
-                found = RowPools(node, gather_pools(node, slices, self._of_pool))
+                found = RowPools(node, gather_pools(node, slices, self._of_pool, self._views))
             except PoolError as error:
                 found = RowPools(node, [], str(error))
             self._pools[row] = found
@@ -173,6 +174,7 @@ class DeviceCatalogue:
         """Slices came, went or changed: the pools of their nodes are gathered again."""
         rows: set[int] = set()
         for each in slices:
+            self._views.pop(each.pool, None)
             rows |= self._rows.get(each.pool, set())
             name = each.choice.node_name
             if not name:
@@ -186,8 +188,11 @@ class DeviceCatalogue:
     def _used(self, pools: Iterable[PoolID]) -> None:
         """Devices were taken or given back."""
         rows: set[int] = set()
-        for pool in pools:
-            rows |= self._rows.get(pool, set())
+        for id in pools:
+            rows |= self._rows.get(id, set())
+            for pool in self._views.get(id, {}).values():
+                if pool is not None:
+                    pool.version += 1
         for row in rows:
             self._pools[row].version += 1
         if rows:

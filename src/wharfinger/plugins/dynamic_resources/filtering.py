@@ -179,8 +179,9 @@ class DevicesPrepared(Prepared):
             if needs.stale is not None and needs.stale.spec.requests:
                 return RowOutcome(STALE_CLAIM)
             by_devices = [name for name in needs.extended if not self._allocatable(name, row)]
-            if not by_devices and not needs.claims:
+            if not needs.claims and (not by_devices or needs.made_before):
                 return RowOutcome()
+        if needs.extended and not needs.made_before:
             extended = ExtendedRequests(self._shape.pod, by_devices, self._catalogue.classes)
         wanted = self._wanted(extended)
         unavailable = tuple(

@@ -15,6 +15,7 @@ from wharfinger.devices.usage import DeviceUsage
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
 MOST_DEVICES_KNOWN = 1 << 17
+MOST_POOLS_KNOWN = 1 << 16
 _FAILS = -1  # in place of a kind: a selector fails on the device
 
 
@@ -36,6 +37,7 @@ class RowLikeness:
         )
         self._classes = classes
         self._kinds: dict[Device, int] = {}
+        self._pools: dict[Pool, tuple[int, int]] = {}  # version and number
         self._numbers: dict[Hashable, int] = {}
         # Requests for all devices end in errors that name them.
         self.possible = all(claim.allocation is None for claim in claims) and all(
@@ -46,27 +48,40 @@ class RowLikeness:
         """Equal for rows that are alike; None if the row is like no other."""
         if not self.possible:
             return None
-        parts: list[Hashable] = []
-        usage, kinds = self._usage, self._kinds
+        found = []
         for pool in pools:
-            if pool.counter_sets:
+            known = self._pools.get(pool)
+            if known is None or known[0] != pool.version:
+                if len(self._pools) >= MOST_POOLS_KNOWN:
+                    self._pools.clear()  # most were replaced
+                known = self._pools[pool] = (pool.version, self._of_pool(pool))
+            if known[1] == _FAILS:
                 return None
-            parts.append((pool.incomplete, bool(pool.invalid)))
-            for _, device in pool.devices:
-                kind = kinds.get(device)
-                if kind is None:
-                    if len(kinds) >= MOST_DEVICES_KNOWN:
-                        kinds.clear()  # most are of slices that were replaced
-                    kind = kinds[device] = self._kind(device)
-                if kind == _FAILS:
-                    return None
-                if usage.exclusive(device.id):
-                    parts.append((kind, True))
-                elif usage.shared(device.id):
-                    parts.append((kind, tuple(sorted(usage.consumed(device.id).items()))))
-                else:
-                    parts.append(kind)
-        return tuple(parts)
+            found.append(known[1])
+        return tuple(found)
+
+    def _of_pool(self, pool: Pool) -> int:
+        """A number for pools whose devices match, and are in use, in the same way."""
+        if pool.counter_sets:
+            return _FAILS
+        parts: list[Hashable] = [pool.incomplete, bool(pool.invalid)]
+        usage, kinds = self._usage, self._kinds
+        for candidate in pool.candidates:
+            device = candidate.device
+            kind = kinds.get(device)
+            if kind is None:
+                if len(kinds) >= MOST_DEVICES_KNOWN:
+                    kinds.clear()  # most are of slices that were replaced
+                kind = kinds[device] = self._kind(device)
+            if kind == _FAILS:
+                return _FAILS
+            if usage.exclusive(device.id):
+                parts.append((kind, True))
+            elif usage.shared(device.id):
+                parts.append((kind, tuple(sorted(usage.consumed(device.id).items()))))
+            else:
+                parts.append(kind)
+        return self._numbers.setdefault(tuple(parts), len(self._numbers))
 
     def _kind(self, device: Device) -> int:
         """A number for devices that do not differ for these claims."""
