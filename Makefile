@@ -11,7 +11,7 @@ EMPTY :=
 SPACE := $(EMPTY) $(EMPTY)
 COMMA := ,
 
-.PHONY: help run test test-without-systems test-kubernetes test-scenarios-embedded test-node test-conformance bench-kubernetes image lint format setup bench fuzz lock clean
+.PHONY: help run test test-without-systems test-kubernetes test-scenarios-embedded test-solver test-node test-conformance bench-kubernetes image lint format setup bench fuzz lock clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -50,6 +50,12 @@ test-conformance: $(READY)  ## upstream's own specs against `wharf up`: SPECS="-
 test-scenarios-embedded: $(READY)  ## all scenarios on a running `wharf up`, each with the configuration that it needs
 	@$(BIN)/python -m tests.scenarios.embedded
 
+test-solver:  ## repacking with OR-Tools, which needs an older protobuf, so it has an environment of its own
+	@test -x .venv-solver/bin/pytest || { $(PYTHON) -m venv .venv-solver && \
+	  .venv-solver/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-solver.lock && \
+	  .venv-solver/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .; }
+	@WHARF_REQUIRE=ortools .venv-solver/bin/python -m pytest -q tests/repack
+
 bench-kubernetes: $(READY)  ## side by side with the stock scheduler on a real API server: NODES=5000 PODS=10000
 	@$(BIN)/python -m tests.kubernetes.bench --nodes $(or $(NODES),5000) --pods $(or $(PODS),10000)
 
@@ -76,6 +82,7 @@ lock:  ## choose the newest versions that pyproject.toml allows
 	@$(BIN)/python -m pip install --quiet uv
 	@$(BIN)/uv pip compile -q --upgrade --python-version 3.11 --universal --generate-hashes --no-header pyproject.toml -o requirements.lock
 	@$(BIN)/uv pip compile -q --upgrade --python-version 3.11 --universal --generate-hashes --no-header pyproject.toml --group test --group lint -c requirements.lock -o requirements-dev.lock
+	@$(BIN)/uv pip compile -q --upgrade --python-version 3.11 --universal --generate-hashes --no-header pyproject.toml --extra solver --group test-solver -o requirements-solver.lock
 
 clean:  ## remove what was made
-	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) .venv-solver .mypy_cache .ruff_cache .hypothesis build dist

@@ -26,6 +26,7 @@ from wharfinger.admission.rbac_escalation import EscalationReviewer
 from wharfinger.api.configuration import Configuration
 from wharfinger.api.kinds import registry
 from wharfinger.api.kinds.builtin import NODES, PODS, SECRETS, SERVICE_ACCOUNTS
+from wharfinger.api.kubernetes_version import REFERENCE
 from wharfinger.api.registry import Document, Kind
 from wharfinger.api.views import ClusterRole, view
 from wharfinger.apiserver.admission.mutating_policies import MutatingPolicyReviewer
@@ -139,6 +140,7 @@ async def open_application(
         limits=limits,
         auditor=auditor,
         metrics=metrics,
+        kubernetes=configuration.kubernetes or REFERENCE,
     )
     mutating = WebhookReviewer(store, authorizer.allowed, mutating=True)
     validating = WebhookReviewer(store, authorizer.allowed, mutating=False)

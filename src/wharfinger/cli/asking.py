@@ -66,6 +66,7 @@ def ask(
 ) -> T:
     """The answer to a question about what the files hold, or about a live cluster."""
     import asyncio
+    from dataclasses import replace
 
     from wharfinger.api.configuration import Configuration
     from wharfinger.api.kinds import registry
@@ -92,7 +93,8 @@ def ask(
         try:
             # Informers would retry for ever against a server that does not answer.
             await client.list(NODES, limit=1)
-            return await question(client, SystemClock(), configuration, registry())
+            known = configuration.kubernetes or await client.kubernetes_version()
+            return await question(client, SystemClock(), replace(configuration, kubernetes=known), registry())
         finally:
             await client.close()
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from wharfinger.api.keys import ObjectKey
+from wharfinger.api.kubernetes_version import REFERENCE, KubernetesVersion
 from wharfinger.api.views import (
     CSIDriver,
     CSINode,
@@ -78,11 +79,13 @@ class Engine:
         *,
         seed: int = 0,
         plugins: Mapping[str, type[Plugin]] | None = None,
+        kubernetes: KubernetesVersion = REFERENCE,
     ) -> None:
-        """`plugins` are classes in addition to the registered ones; the seed decides ties between equal nodes."""
-        self.tables = Tables(seed)
-        classes = known_plugins() | dict(plugins or {})
-        specs = list(profiles) or [default_profile()]
+        """`plugins` are classes in addition to the registered ones; the seed decides ties between equal nodes; the rules
+        are those of the given version of Kubernetes."""
+        self.tables = Tables(seed, kubernetes=kubernetes)
+        classes = known_plugins(kubernetes) | dict(plugins or {})
+        specs = list(profiles) or [default_profile(kubernetes=kubernetes)]
         self.profiles = {spec.scheduler_name: Profile(spec, self.tables, classes) for spec in specs}
         self._plugins = [plugin for profile in self.profiles.values() for plugin in profile.plugins.values()]
         #: View types by kind; documents of other kinds reach the plugins as they are.
@@ -298,7 +301,8 @@ class Engine:
             if plugin.preempts:
                 result = preemption.preempt(self.tables, answers, pod, diagnosis, self, eligible)
                 if result.node is not None:
-                    diagnosis.post_filter = ""
+                    told = self.tables.kubernetes >= KubernetesVersion.V1_37
+                    diagnosis.post_filter = preemption.success_message(result) if told else ""
                     return result
                 messages.append(f"preemption: {result.message}")
                 continue

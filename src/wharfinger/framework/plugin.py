@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 
 from wharfinger.api.fields import FieldError
+from wharfinger.api.kubernetes_version import KubernetesVersion
 from wharfinger.api.views import Pod
 from wharfinger.framework.columns import Bools, IntColumn, Ints, Rows
 from wharfinger.framework.events import WakeUp
@@ -56,7 +57,7 @@ class Scope(Enum):
 class Args(msgspec.Struct, rename="camel", forbid_unknown_fields=True, frozen=True, kw_only=True):
     """The arguments of a plugin in `pluginConfig`. This base class has none."""
 
-    def faults(self) -> list[FieldError]:
+    def faults(self, kubernetes: KubernetesVersion) -> list[FieldError]:
         """Errors in values that have the right type, with paths relative to the arguments."""
         return []
 
@@ -253,6 +254,7 @@ class Plugin:
     name: ClassVar[str] = ""
     points: ClassVar[frozenset[str]] = frozenset()
     position: ClassVar[int] = 1000  # in the default order of plugins
+    earlier_positions: ClassVar[Mapping[KubernetesVersion, int]] = {}  # where an earlier version had another order
     weight: ClassVar[int] = 1
     enabled: ClassVar[bool] = True  # by default
     ours: ClassVar[bool] = False  # not a stock kube-scheduler plugin

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from wharfinger.api.fields import FieldError
+from wharfinger.api.kubernetes_version import KubernetesVersion
 from wharfinger.api.node_affinity import (
     NodeTerm,
     NodeTerms,
@@ -34,7 +35,7 @@ REASON_CONFLICT = unresolvable("pod affinity terms conflict")
 class NodeAffinityArgs(Args, frozen=True):
     added_affinity: NodeAffinity | None = None
 
-    def faults(self) -> list[FieldError]:
+    def faults(self, kubernetes: KubernetesVersion) -> list[FieldError]:
         if self.added_affinity is None:
             return []
         found = []

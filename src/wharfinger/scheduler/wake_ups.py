@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from wharfinger.api.keys import ObjectKey
+from wharfinger.api.kubernetes_version import KubernetesVersion
 from wharfinger.api.views import Pod
 from wharfinger.engine import Engine
 from wharfinger.framework.events import NODE, Action, ClusterEvent, WakeUp
@@ -22,7 +23,7 @@ class Listeners:
         self._known: dict[tuple[str, Action], WakeUps] = {}
         for profile_name, profile in engine.profiles.items():
             for name, plugin in profile.plugins.items():
-                for wake_up in _wake_ups(plugin):
+                for wake_up in _wake_ups(plugin, engine.tables.kubernetes):
                     self._wake_ups.setdefault(wake_up.kind, []).append((name, profile_name, wake_up))
 
     def of(self, event: ClusterEvent) -> Collection[str]:
@@ -58,7 +59,7 @@ class Listeners:
         return found
 
 
-def _wake_ups(plugin: Plugin) -> Iterator[WakeUp]:
+def _wake_ups(plugin: Plugin, kubernetes: KubernetesVersion) -> Iterator[WakeUp]:
     """What the plugin states, and what holds for every plugin that filters nodes."""
     yield from plugin.wake_ups()
     of_nodes = Action(0)
@@ -69,6 +70,6 @@ def _wake_ups(plugin: Plugin) -> Iterator[WakeUp]:
         # The new node may be one that the plugin accepts.
         if plugin.points & {"preFilter", "filter"}:
             yield WakeUp(NODE, Action.ADD)
-    elif not of_nodes & Action.UPDATE_NODE_TAINT:
+    elif kubernetes < KubernetesVersion.V1_37 and not of_nodes & Action.UPDATE_NODE_TAINT:
         # As kube-scheduler 1.36 (buildQueueingHintMap): who waits for a new node is retried when taints change.
         yield WakeUp(NODE, Action.UPDATE_NODE_TAINT)

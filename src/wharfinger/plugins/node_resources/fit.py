@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from wharfinger.api.fields import FieldError, forbidden, invalid, not_supported, required
+from wharfinger.api.kubernetes_version import KubernetesVersion
 from wharfinger.api.names import qualified_name
 from wharfinger.api.quantity import milli_value, value
 from wharfinger.api.resources import CPU, EPHEMERAL_STORAGE, MEMORY, requests
@@ -22,7 +23,7 @@ from wharfinger.framework.simulation import Simulation
 from wharfinger.framework.status import Code, Status
 from wharfinger.framework.tables import Tables
 from wharfinger.plugins.dynamic_resources.catalogue import CLASS, catalogue_of
-from wharfinger.plugins.node_resources.scoring import ScoringStrategy, scorer, weight_faults
+from wharfinger.plugins.node_resources.scoring import ScoringStrategy, scorer, shape_faults, weight_faults
 
 _ORDER = (CPU, MEMORY, EPHEMERAL_STORAGE)
 _STRATEGIES = ("LeastAllocated", "MostAllocated", "RequestedToCapacityRatio")
@@ -33,7 +34,7 @@ class NodeResourcesFitArgs(Args, frozen=True):
     ignored_resource_groups: tuple[str, ...] = ()
     scoring_strategy: ScoringStrategy = ScoringStrategy()
 
-    def faults(self) -> list[FieldError]:
+    def faults(self, kubernetes: KubernetesVersion) -> list[FieldError]:
         found = []
         for index, name in enumerate(self.ignored_resources):
             found += [invalid(f"ignoredResources[{index}]", name, fault) for fault in qualified_name(name)]
@@ -52,7 +53,7 @@ class NodeResourcesFitArgs(Args, frozen=True):
                 detail = "must be specified when type is RequestedToCapacityRatio"
                 found.append(required(f"{path}.requestedToCapacityRatio", detail))
             else:
-                found += ratio.faults(f"{path}.requestedToCapacityRatio.shape")
+                found += shape_faults(ratio.shape, f"{path}.requestedToCapacityRatio.shape")
         elif ratio is not None:
             detail = "must be nil when type is not RequestedToCapacityRatio"
             found.append(forbidden(f"{path}.requestedToCapacityRatio", detail))
