@@ -16,6 +16,7 @@ from wharfinger.devices.allocator import (
     Search,
 )
 from wharfinger.devices.claims import Claim, claim_spec, results_of
+from wharfinger.devices.diagnosis import DeviceDiagnosis, RequestDiagnosis
 from wharfinger.devices.extended import IN_MEMORY_NAME, ExtendedRequests
 from wharfinger.devices.results import Result, allocation
 from wharfinger.framework.columns import Ints, Rows
@@ -64,11 +65,13 @@ class DevicesPrepared(Prepared):
     """A row is searched again only when its node, its slices or the use of their devices changed."""
 
     scope = Scope.ROW
-    filters = scores = normalizes = True
+    filters = normalizes = True
 
     def __init__(self, catalogue: DeviceCatalogue, shape: Shape, needs: DeviceNeeds) -> None:
         super().__init__()
         self.needs = needs
+        # Only alternatives make one node better than another.
+        self.scores = any(entry.alternatives for claim in needs.claims for entry in claim.spec.requests)
         self._catalogue = catalogue
         self._tables = catalogue.tables
         self._shape = shape
@@ -162,15 +165,12 @@ class DevicesPrepared(Prepared):
             if not by_devices and not needs.claims:
                 return RowOutcome()
             extended = ExtendedRequests(self._shape.pod, by_devices, self._catalogue.classes)
+        wanted = self._wanted(extended)
         unavailable = tuple(
             index
             for index, claim in enumerate(needs.claims)
             if claim.allocation is not None and (index in needs.unusable or not claim.available_on(node))
         )
-        wanted = [ClaimToAllocate(str(each), each.spec) for each in needs.claims if each.allocation is None]
-        if extended is not None:
-            spec = claim_spec({"devices": {"requests": extended.requests}})
-            wanted.append(ClaimToAllocate(f"{self._shape.namespace}/{IN_MEMORY_NAME}", spec))
         found: list[ChosenDevices] | None = None
         if wanted:
             pools = self._catalogue.pools(row)
@@ -188,6 +188,38 @@ class DevicesPrepared(Prepared):
         if unavailable:
             return RowOutcome(NOT_AVAILABLE, unavailable=unavailable)
         return RowOutcome(None, self._score(found) if found is not None else 0, found, extended)
+
+    def _wanted(self, extended: ExtendedRequests | None) -> list[ClaimToAllocate]:
+        """The claims to allocate."""
+        wanted = [ClaimToAllocate(str(each), each.spec) for each in self.needs.claims if each.allocation is None]
+        if extended is not None:
+            spec = claim_spec({"devices": {"requests": extended.requests}})
+            wanted.append(ClaimToAllocate(f"{self._shape.namespace}/{IN_MEMORY_NAME}", spec))
+        return wanted
+
+    # -- explanations
+
+    def diagnose(self, row: int) -> list[RequestDiagnosis]:
+        """Why the devices of a row do not satisfy the claims, request by request."""
+        node, pools = self._tables.nodes[row], self._catalogue.pools(row)
+        assert node is not None
+        extended: ExtendedRequests | None = None
+        if self.needs.extended:
+            by_devices = [name for name in self.needs.extended if not self._allocatable(name, row)]
+            extended = ExtendedRequests(self._shape.pod, by_devices, self._catalogue.classes)
+        catalogue = self._catalogue
+        looking = DeviceDiagnosis(node, pools.pools, catalogue.usage, catalogue.classes.by_name)
+        return looking.of(self._wanted(extended))
+
+    def detail(self, row: int) -> str:
+        """For a refused row: what rules out the devices that the pod needs, and where its other claims have theirs."""
+        known = self._verdict(row)
+        if not known.code:
+            return ""
+        if known.unavailable:
+            claims = ", ".join(str(self.needs.claims[index]) for index in known.unavailable)
+            return f"allocated elsewhere or not ready: {claims}"
+        return "; ".join(map(str, self.diagnose(row)))
 
     def _allocatable(self, resource: str, row: int) -> int:
         tables = self._tables

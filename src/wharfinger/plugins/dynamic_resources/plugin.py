@@ -17,7 +17,7 @@ from wharfinger.api.views import Pod
 from wharfinger.devices.claims import ClaimRefused, pod_claims
 from wharfinger.devices.extended import IN_MEMORY_NAME
 from wharfinger.framework.events import NODE, POD, Action, WakeUp
-from wharfinger.framework.plugin import Args, FailedAttempt, Plugin, Prepared, Remedy
+from wharfinger.framework.plugin import Args, FailedAttempt, Plugin, PostFilterResult, Prepared
 from wharfinger.framework.prebinding import Preparation
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.stand_ins import StandIn
@@ -54,7 +54,7 @@ class DynamicResources(Plugin):
         super().__init__(tables, args)
         self._catalogue = catalogue_of(tables)
         self._timeout = 600.0
-        self._quiet = tables.kubernetes >= KubernetesVersion.V1_37  # says nothing where it does nothing
+        self._quiet = tables.kubernetes >= KubernetesVersion.V1_37  # PostFilter says nothing where it does nothing
 
     def observe(self, kind: str, old: Any, new: Any) -> None:
         self._catalogue.observe(kind, old, new)
@@ -82,20 +82,22 @@ class DynamicResources(Plugin):
             return None
         return needs.refusal or DevicesPrepared(self._catalogue, shape, needs)
 
-    def post_filter(self, pod: Pod, prepared: Prepared | None, failure: FailedAttempt) -> Remedy:
+    def post_filter(self, pod: Pod, prepared: Prepared | None, failure: FailedAttempt) -> PostFilterResult:
         if not failure.asked:
-            return Remedy(NOT_ASKED)  # upstream fails if its PreFilter never ran
+            return PostFilterResult(NOT_ASKED)  # upstream fails if its PreFilter never ran
         if not isinstance(prepared, DevicesPrepared):
-            return Remedy(NOTHING_DONE if self._quiet else SOME_CLAIMS if pod.spec.resource_claims else NO_CLAIMS)
+            return PostFilterResult(
+                NOTHING_DONE if self._quiet else SOME_CLAIMS if pod.spec.resource_claims else NO_CLAIMS
+            )
         needs = prepared.needs
         rows = [row for status, rows in failure.refused if status.reasons == NOT_AVAILABLE.reasons for row in rows]
         for index in sorted({index for row in rows for index in prepared.unavailable(row)}):
             claim = needs.claims[index]
             if not claim.reserved_for or (len(claim.reserved_for) == 1 and claim.reserved_by(pod.metadata.uid)):
-                return Remedy(DEALLOCATED, (deallocation(claim),))
+                return PostFilterResult(DEALLOCATED, (deallocation(claim),))
         if needs.stale is not None:
-            return Remedy(DELETED, deletion(needs.stale))
-        return Remedy(NOTHING_DONE if self._quiet else SOME_CLAIMS)
+            return PostFilterResult(DELETED, deletion(needs.stale))
+        return PostFilterResult(NOTHING_DONE if self._quiet else SOME_CLAIMS)
 
     # -- reserving and binding
 

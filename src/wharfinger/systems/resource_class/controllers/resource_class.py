@@ -119,10 +119,11 @@ class ResourceClassController(ContextController[str]):
 
     def _of_driver(self, each: ResourceClass) -> tuple[dict[str, int], str, str, str]:
         """The devices that a DRA driver publishes."""
-        published_groups = device_groups(self._slices)
-        found = [group for group in published_groups if class_matches(each)(group)]
+        slices = (slice for slice in self._slices if (slice.get("spec") or {}).get("driver") == each.spec.driver)
+        groups = device_groups(slices)
+        found = [group for group in groups if class_matches(each)(group)]
         nodes, devices = len({group.node for group in found}), sum(len(group.devices) for group in found)
-        of_driver = sum(len(group.devices) for group in published_groups if group.driver == each.spec.driver)
+        of_driver = sum(len(group.devices) for group in groups)
         verdict = _verdict(driver_resource(each.spec.driver), False, nodes, devices, of_driver)
         return {"nodes": nodes, "computeResources": len(found), "devices": devices}, *verdict
 
