@@ -32,6 +32,8 @@ _PRESENT = "device.present."
 _HINT = ". consider using CEL optional chaining (.? followed by orValue()) or guarding the check with has() for optional fields"
 _MOST_MEMBERS = 32  # attributes and capacities of a device that an API server accepts
 _LARGEST = Extent(breadth=64, length=256, weight=1024)  # a bound of such a device
+_LARGEST_DEVICE = Extent(breadth=32, length=64, weight=512)
+_COMPLEX = 6e7
 _TRIES = 16  # look-ups of unknown domains that are computed
 
 
@@ -64,6 +66,14 @@ class DeviceSelector:
             self._program = _running().adopt(text, serialized)
         except InvalidExpression as error:
             raise BadSelectorExpression(str(error)) from None
+
+    def is_too_complex(self) -> bool:
+        """Whether an API server refuses the expression because of what it may cost on the largest device.
+
+        Our estimate is higher than that of cel-go, most of all for comparisons, so only what is far beyond the limit is
+        refused. What an expression costs on a device is limited when it is evaluated.
+        """
+        return self._program.cost_on(_LARGEST_DEVICE) > _COMPLEX
 
     def matches(self, content: DeviceContent) -> bool:
         """Whether the expression is true for a device. Raises SelectorError."""

@@ -305,7 +305,8 @@ class Engine:
             if plugin.preempts:
                 result = preemption.preempt(self.tables, answers, pod, diagnosis, self, eligible)
                 if result.node is not None:
-                    diagnosis.post_filter = ""
+                    told = self.tables.kubernetes >= KubernetesVersion.V1_37
+                    diagnosis.post_filter = preemption.success_message(result) if told else ""
                     return result
                 messages.append(f"preemption: {result.message}")
                 continue

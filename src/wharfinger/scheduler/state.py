@@ -65,6 +65,7 @@ class SchedulingState:
     def synced(self) -> None:
         """Every object is known; from now on we act."""
         self._acting = True
+        self.queue.check_gates()
         for each in self._others:
             self.outbox += each.synced()
 

@@ -21,8 +21,8 @@ from wharfinger.client.informer import Informer
 from wharfinger.client.pods import delete_disrupted_pod
 from wharfinger.controllers.context import ContextController, ControllerContext
 from wharfinger.controllers.devices import taints
-from wharfinger.controllers.devices.pod_claims import claim_keys, is_made_for, is_reserved_for, used_claims
 from wharfinger.controllers.devices.taints import DeviceEviction, PoolKey, RuleEffect
+from wharfinger.devices.pod_claims import claim_keys, is_made_for, is_reserved_for, used_claims
 
 _Key = tuple[str, str, str]
 _POD, _RULE = "pod", "rule"

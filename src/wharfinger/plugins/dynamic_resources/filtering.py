@@ -64,11 +64,13 @@ class DevicesPrepared(Prepared):
     """A row is searched again only when its node, its slices or the use of their devices changed."""
 
     scope = Scope.ROW
-    filters = scores = normalizes = True
+    filters = normalizes = True
 
     def __init__(self, catalogue: DeviceCatalogue, shape: Shape, needs: DeviceNeeds) -> None:
         super().__init__()
         self.needs = needs
+        # Only alternatives make one node better than another.
+        self.scores = any(entry.alternatives for claim in needs.claims for entry in claim.spec.requests)
         self._catalogue = catalogue
         self._tables = catalogue.tables
         self._shape = shape

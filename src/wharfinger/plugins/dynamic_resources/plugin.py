@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Hashable
-from typing import Any, ClassVar
+from typing import Any
 
 from wharfinger.api.keys import ObjectKey
+from wharfinger.api.kubernetes_version import KubernetesVersion
 from wharfinger.api.resources import requests
 from wharfinger.api.views import Pod
 from wharfinger.devices.claims import ClaimRefused, pod_claims
@@ -48,12 +49,12 @@ class DynamicResources(Plugin):
     reserves_prepared = True
     args_type = DynamicResourcesArgs
     kinds = KINDS
-    quiet: ClassVar[bool] = False  # whether PostFilter says nothing where it does nothing, as since Kubernetes 1.37
 
     def __init__(self, tables: Tables, args: DynamicResourcesArgs) -> None:
         super().__init__(tables, args)
         self._catalogue = catalogue_of(tables)
         self._timeout = 600.0
+        self._quiet = tables.kubernetes >= KubernetesVersion.V1_37  # PostFilter says nothing where it does nothing
 
     def observe(self, kind: str, old: Any, new: Any) -> None:
         self._catalogue.observe(kind, old, new)
@@ -85,7 +86,7 @@ class DynamicResources(Plugin):
         if not failure.asked:
             return Remedy(NOT_ASKED)  # upstream fails if its PreFilter never ran
         if not isinstance(prepared, DevicesPrepared):
-            return Remedy(NOTHING_DONE if self.quiet else SOME_CLAIMS if pod.spec.resource_claims else NO_CLAIMS)
+            return Remedy(NOTHING_DONE if self._quiet else SOME_CLAIMS if pod.spec.resource_claims else NO_CLAIMS)
         needs = prepared.needs
         rows = [row for status, rows in failure.refused if status.reasons == NOT_AVAILABLE.reasons for row in rows]
         for index in sorted({index for row in rows for index in prepared.unavailable(row)}):
@@ -94,7 +95,7 @@ class DynamicResources(Plugin):
                 return Remedy(DEALLOCATED, (deallocation(claim),))
         if needs.stale is not None:
             return Remedy(DELETED, deletion(needs.stale))
-        return Remedy(NOTHING_DONE if self.quiet else SOME_CLAIMS)
+        return Remedy(NOTHING_DONE if self._quiet else SOME_CLAIMS)
 
     # -- reserving and binding
 
