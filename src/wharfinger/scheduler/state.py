@@ -65,6 +65,7 @@ class SchedulingState:
     def synced(self) -> None:
         """Every object is known; from now on we act."""
         self.acting = True
+        self.queue.check_gates()
         for each in self._others:
             self.outbox += each.synced()
 
@@ -182,7 +183,8 @@ class SchedulingState:
         plugins = self._listeners.of(event)
         if plugins:
             wakes = self._listeners.wakes
-            self.queue.wake(plugins, lambda pod, plugin: concerned(pod) and wakes(pod, plugin, event), now)
+            only = self._listeners.concerned(event)
+            self.queue.wake(plugins, lambda pod, plugin: concerned(pod) and wakes(pod, plugin, event), now, only)
         self.outbox.append(WAKE)
 
     def _retry_nominated(self, node: str, now: float, *, gone: bool) -> None:
@@ -317,11 +319,13 @@ class SchedulingState:
 
     def _gate(self, pod: Pod) -> str:
         status = self.engine.pre_enqueue(pod)
-        return "" if status.ok else status.message or status.plugin
+        return "" if status.ok else status.plugin
 
 
 def _scheduling_changed(old: Pod, new: Pod) -> bool:
-    """Whether an update touched more than the status: our own condition must not wake the pod."""
+    """Whether an update touched more than our own condition, which must not wake the pod."""
+    if old.status.resource_claim_statuses != new.status.resource_claim_statuses:
+        return True  # the claims that were made from its templates
     return old.spec != new.spec or (old.metadata.labels, old.metadata.annotations) != (
         new.metadata.labels,
         new.metadata.annotations,

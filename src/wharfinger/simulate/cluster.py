@@ -29,6 +29,7 @@ from wharfinger.apiserver.custom_resources import CustomResources
 from wharfinger.apiserver.resource_metrics import provide_metrics
 from wharfinger.client.local import LocalClient
 from wharfinger.client.timers import LoopClock
+from wharfinger.client.workqueue import WorkQueue
 from wharfinger.controllers.provision_faults import ProvisionFaults
 from wharfinger.node.annotations import DOWN
 from wharfinger.node.samples import NodeSample, sample_node
@@ -77,6 +78,8 @@ class SimulatedCluster:
         self._elections = False  # whether schedulers take part in a leader election
         self._dying: set[asyncio.Task[Any]] = set()
         self._running: dict[str, asyncio.Task[None]] = {}
+        self._queues: list[WorkQueue[Any]] = []  # of the controllers
+        self._retried_at = 0  # what `_changes` was when controllers last tried again what had failed
         self._parts: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
             "controllers": self._run_controllers,
             "nodes": self._run_nodes,
@@ -147,7 +150,19 @@ class SimulatedCluster:
         self.process_faults.note(self.loop.time(), self.store.version)
 
     async def settle(self) -> None:
+        """Until idle. Controllers retry ever less often what the API refuses; they do so once more when something else has
+        changed since, such as a quota."""
         await self.loop.idle()
+        while (changes := self._changes()) != self._retried_at:
+            size = self._size()
+            if not sum(queue.retry_now() for queue in self._queues):
+                break
+            await self.loop.idle()
+            self._retried_at = changes if self._size() != size else self._changes()
+
+    def _changes(self) -> int:
+        """A number that grows with every change of an object other than an event."""
+        return sum(self.store.revision(kind.storage) for kind in self.registry if kind.plural != EVENTS.plural)
 
     async def fault(self, fault: ScenarioFault) -> None:
         if fault.bind:
@@ -346,6 +361,7 @@ class SimulatedCluster:
             provision_faults=self._provision_faults,
             unseen_owners=self._unseen_owners,
             unseen_kinds=self.unseen_kinds,
+            queues=self._queues,
         )
 
     async def _run_nodes(self) -> None:

@@ -18,6 +18,7 @@ from wharfinger.client.informer import InformerSet
 from wharfinger.client.interface import Client
 from wharfinger.client.leases import Leader, stand_by_and_lead
 from wharfinger.client.timers import Clock
+from wharfinger.client.workqueue import WorkQueue
 from wharfinger.controllers.context import ControllerContext
 from wharfinger.controllers.provision_faults import ProvisionFaults
 from wharfinger.controllers.registry import make_controllers
@@ -82,7 +83,9 @@ async def run_all_controllers(
     provision_faults: ProvisionFaults,
     unseen_owners: frozenset[str],
     unseen_kinds: frozenset[str],
+    queues: list[WorkQueue[Any]],
 ) -> None:
+    """`queues` will hold those of the controllers."""
     recorder = EventRecorder(client, "controllers", clock, rng=rng)
     recorder.start()
     informers = InformerSet(client, rng=rng)
@@ -99,8 +102,10 @@ async def run_all_controllers(
         unseen_owners=unseen_owners,
         unseen_kinds=unseen_kinds,
     )
+    controllers = make_controllers(context)
+    queues[:] = [each.queue for each in controllers]
     try:
-        await run_controllers(make_controllers(context), informers)
+        await run_controllers(controllers, informers)
     finally:
         await recorder.stop(0)
 

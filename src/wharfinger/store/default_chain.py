@@ -13,6 +13,9 @@ from wharfinger.admission.certificates import (
     CertificateSignerReviewer,
     CertificateSubjectReviewer,
 )
+from wharfinger.admission.device_claims import AdminAccessChecker, ClaimStatusChecker
+from wharfinger.admission.device_expressions import DeviceExpressionChecker
+from wharfinger.admission.device_taints import DeviceTaintReviewer
 from wharfinger.admission.extension import AdmissionContext
 from wharfinger.admission.limit_ranges import LimitDefaultsReviewer, LimitRangeReviewer
 from wharfinger.admission.priority import PriorityClassReviewer, PriorityReviewer
@@ -80,12 +83,17 @@ def extend_chain(
         store, PRIORITY_CLASSES, lambda found: tuple(decode(each.data, PriorityClass) for each in found)
     ).get
 
+    last_account: tuple[object, Document] = (None, {})  # pods come many at a time for one account
+
     def account(namespace: str, name: str) -> Document | None:
+        nonlocal last_account
         found = store.peek(SERVICE_ACCOUNTS, name, namespace)
         if found is None:
             return None
-        # All that matters to a pod; most accounts have none of it, and need not be decoded for every pod.
-        return found.document() if any(part in found.data for part in _READ_FOR_PODS) else {}
+        if found is not last_account[0]:
+            # All that matters to a pod; most accounts have none of it, and need not be decoded.
+            last_account = found, found.document() if any(part in found.data for part in _READ_FOR_PODS) else {}
+        return last_account[1]
 
     def runtime_class(name: str) -> Document | None:
         found = store.peek(RUNTIME_CLASSES, name)
@@ -96,10 +104,12 @@ def extend_chain(
 
     def recorded_pod(namespace: str, name: str) -> Document | None:
         found = store.peek(PODS, name, namespace)
-        # Most pods have no record, and need not be decoded for every binding.
-        if found is None or not any(mark in found.data for mark in marks):
-            return None
-        return found.document()
+        if found is not None:
+            data = found.data
+            for mark in marks:  # most pods have no record, and need not be decoded for every binding
+                if mark in data:
+                    return found.document()
+        return None
 
     chain.mutating += [
         *(reviewer for each in of_systems for reviewer in each.before_stock),
@@ -110,7 +120,13 @@ def extend_chain(
         StorageProtectionReviewer(),
         RuntimeClassReviewer(runtime_class, required=complete),
         CertificateRequesterReviewer(store.now),
+        DeviceTaintReviewer(store.now),
         *(reviewer for each in of_systems for reviewer in each.mutating),
+    ]
+    chain.checking += [
+        AdminAccessChecker(store),
+        ClaimStatusChecker(lambda asked: index().allowed(asked)),
+        DeviceExpressionChecker(),
     ]
     chain.validating += [
         LimitRangeReviewer(ranges, extensions.names),

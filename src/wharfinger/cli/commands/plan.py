@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wharfinger.cli.options import cluster_options, open_client, output_option, strict_option
+from wharfinger.cli.options import cluster_options, output_option, strict_option
 
 if TYPE_CHECKING:
     from wharfinger.scenario.document import ObjectTarget
     from wharfinger.scenario.runner import Rejection
-    from wharfinger.simulate.inputs import Inputs
     from wharfinger.simulate.planning import ChangePlan, PlannedChange
 
 _MANY = 40  # changes that are shown; more are only counted
@@ -97,7 +96,7 @@ def command(
     """
     from wharfinger.api.errors import ApiError
     from wharfinger.cli.progress import progress
-    from wharfinger.cli.simulating import bad_input, progressing, read, refuse_nothing
+    from wharfinger.cli.simulating import bad_input, live_inputs, progressing, read, refuse_nothing
     from wharfinger.simulate.inputs import BadInput
     from wharfinger.simulate.planning import plan
     from wharfinger.simulate.simulation import SimulationOptions
@@ -112,7 +111,7 @@ def command(
             raise BadInput(["a configuration cannot be part of a change; give it with --cluster"])
         targets = [_target(each) for each in deletions]
         try:
-            cluster, start = (read(snapshots, strict=strict), None) if snapshots else _live(kubeconfig, context)
+            cluster, start = (read(snapshots, strict=strict), None) if snapshots else live_inputs(kubeconfig, context)
         except ApiError as error:
             raise click.ClickException(error.message) from error
         with progressing(), progress() as told:
@@ -147,34 +146,6 @@ def _target(text: str) -> ObjectTarget:
         form = "KIND/NAMESPACE/NAME" if kind.namespaced else "KIND/NAME"
         raise BadInput([f"--delete: want {form}, not {text!r}"])
     return ObjectTarget(kind.storage, words[1] if kind.namespaced else "", words[-1])
-
-
-def _live(kubeconfig: str | None, context: str | None) -> tuple[Inputs, float]:
-    """The state of a live cluster, and the current time."""
-    import asyncio
-    import time
-
-    from wharfinger.api.kinds import registry
-    from wharfinger.api.manifests import Manifest, Source
-    from wharfinger.simulate.inputs import Inputs
-    from wharfinger.simulate.snapshots import take
-
-    manifests: list[Manifest] = []
-    source = Source("the cluster", 1, 1)
-
-    async def read_cluster() -> None:
-        client = open_client(kubeconfig, context)
-        try:
-            header = await take(
-                client, registry(), time.time(), lambda document: manifests.append(Manifest(document, source))
-            )
-        finally:
-            await client.close()
-        for (_, kind), why in header.not_read.items():
-            click.echo(f"Note: {kind} could not be read, so what depends on it is left out: {why}", err=True)
-
-    asyncio.run(read_cluster())
-    return Inputs(manifests), time.time()
 
 
 def _name(each: PlannedChange | Rejection) -> str:

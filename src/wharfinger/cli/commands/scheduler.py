@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +13,7 @@ import click
 from wharfinger.cli.options import cluster_options, open_client
 
 if TYPE_CHECKING:
+    from wharfinger.api.kubernetes_version import KubernetesVersion
     from wharfinger.api.selectors import Requirements
     from wharfinger.scheduler.configuration import SchedulerConfiguration
 
@@ -67,20 +71,23 @@ def command(
         nodes = parse_label_selector(node_selector)
     except BadSelector as error:
         raise click.BadParameter(str(error), param_hint="--node-selector") from error
-    configuration = read_configuration(config, names)
+    read = partial(read_configuration, config, names)
+    configuration = read()
     for warning in configuration.warnings:
         click.echo(f"Warning: {warning}", err=True)
     if options["leader_elect"] is None and config is not None:
         options["leader_elect"] = configuration.leader_election.leader_elect
-    run = _run(
-        kubeconfig or configuration.client_connection.kubeconfig or None, context, configuration, nodes, **options
-    )
+    kubeconfig = kubeconfig or configuration.client_connection.kubeconfig or None
+    run = _run(kubeconfig, context, configuration, read, nodes, **options)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(run)
 
 
-def read_configuration(path: Path | None, names: tuple[str, ...]) -> SchedulerConfiguration:
-    """The scheduler's configuration from a file of either kind; an invalid one ends the command with all its errors."""
+def read_configuration(
+    path: Path | None, names: tuple[str, ...], server: KubernetesVersion | None = None
+) -> SchedulerConfiguration:
+    """The scheduler's configuration from a file of either kind; an invalid one ends the command with all its errors. Unless
+    the file names a version of Kubernetes, that of the server applies."""
     import yaml
 
     from wharfinger.api.configuration import KIND, BadConfiguration, load_configuration
@@ -91,10 +98,11 @@ def read_configuration(path: Path | None, names: tuple[str, ...]) -> SchedulerCo
         document = (yaml.safe_load(path.read_text()) or {}) if path is not None else {}
         if not isinstance(document, dict):
             raise click.ClickException(f"{path}: not a configuration document")
-        if document.get("kind") == KIND:
-            settings = load_configuration(document)
-            return profiles.load(settings.scheduler, names, settings)
-        return profiles.load(document, names)
+        ours = document.get("kind") == KIND
+        settings = load_configuration(document if ours else {})
+        if settings.kubernetes is None:
+            settings = replace(settings, kubernetes=server)
+        return profiles.load(settings.scheduler if ours else document, names, settings)
     except (BadSchedulerConfiguration, BadConfiguration) as error:
         lines = "\n".join(f"  {fault}" for fault in error.errors)
         raise click.ClickException(f"{path}:\n{lines}") from error
@@ -106,6 +114,7 @@ async def _run(
     kubeconfig: str | None,
     context: str | None,
     configuration: SchedulerConfiguration,
+    read: Callable[[KubernetesVersion], SchedulerConfiguration],
     nodes: Requirements,
     *,
     seed: int,
@@ -137,7 +146,9 @@ async def _run(
         scheduler = Scheduler(
             client,
             clock,
-            configuration,
+            read(
+                await plain.kubernetes_version()
+            ),  # asked each time, since the server may have been upgraded meanwhile
             registry(),
             SchedulerOptions(seed=seed, nodes=nodes, owns_process=True),
             recorder=recorder,

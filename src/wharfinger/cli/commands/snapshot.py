@@ -61,6 +61,7 @@ def command(path: Path, kubeconfig: str | None, context: str | None) -> None:
                         lambda document: writer.write(redacted(document)),
                         None if told is None else lambda plural, number: told(f"taking {plural}", number, 0),
                     )
+                header.kubernetes = await client.kubernetes_version()
                 writer.finish(header)
             except BaseException:
                 writer.discard()
