@@ -139,6 +139,22 @@ def test_an_explanation_counts_the_devices_by_cause() -> None:
     assert answers.detail(empty) == "default/c, request gpus: 0 of 0 devices usable, 2 needed"
 
 
+def test_an_explanation_lists_the_devices() -> None:
+    engine = engine_with(slice_of("n0", device("free"), device("t", taints=[{"key": "k", "effect": "NoExecute"}])))
+    engine.apply("ResourceClaim", claim("c", 2))
+    asking = pod("p", "c")
+    rows = [engine.tables.row_of["n0"]]
+    (table,) = engine.profile(asking).plugins["DynamicResources"].explained(asking, rows)
+    assert [dict(zip(table.header, row, strict=True)) for row in table.rows] == [
+        {**ABOUT, "devices": 1, "verdict": "usable", "which": "n0/free"},
+        {**ABOUT, "devices": 1, "verdict": "tainted k:NoExecute", "which": "n0/t"},
+    ]
+    assert not list(engine.profile(asking).plugins["DynamicResources"].explained(pod("q"), rows))
+
+
+ABOUT = {"node": "n0", "claim": "default/c", "request": "gpus", "needed": 2}
+
+
 def test_an_explanation_names_the_constraint() -> None:
     devices = [device(f"d{n}", attributes={"root": {"int": n}}) for n in range(3)]
     engine = engine_with(slice_of("n0", *devices))
