@@ -113,6 +113,23 @@ class Up:
         return Caller(self.address, token=token)
 
 
+def _settled(caller: Caller) -> bool:
+    """Whether the scheduler and the controllers have done what the sample makes them do."""
+    waiting = caller.get("/api/waiting")["pods"]
+    owners = [row["owners"] for row in caller.get("/api/promises")["reservations"] if row["name"] == "sample-checkout"]
+    units = [unit["count"] for policy in caller.get("/api/units")["policies"] for unit in policy["units"]]
+    fleet = caller.get("/api/fleet")["placements"]
+    events = caller.get("/api/overview")["events"]
+    return (
+        len(waiting) == 2
+        and all(row["message"] for row in waiting)
+        and owners == [["sample/checkout"]]
+        and units == [2, 2]
+        and bool(fleet and fleet[0]["decided"])
+        and any(event["reason"] == "FailedCreate" for event in events)
+    )
+
+
 @pytest.fixture(scope="session")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     directory = tmp_path_factory.mktemp("dashboard")
@@ -128,7 +145,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
         made = Up(data, Api(data / "kubeconfig"), found[1])
         caller = made.open()
         until(lambda: caller.get("/api/session")["ready"], "the dashboard has loaded the cluster")
-        until(lambda: len(caller.get("/api/waiting")["pods"]) == 2, "two pods of the sample wait")
+        until(lambda: _settled(caller), "the sample is as it will be")
         yield made
     finally:
         process.send_signal(signal.SIGINT)

@@ -7,7 +7,7 @@ import pytest
 from wharfinger.api.views import Node, Pod, view
 from wharfinger.engine import Engine
 from wharfinger.simulate.obstacles import nearest_nodes
-from wharfinger.simulate.remedies import Remedy, remedies
+from wharfinger.simulate.remedies import PodRemedy, remedies
 
 Spec = dict[str, Any]
 
@@ -40,7 +40,7 @@ def engine(*objects: Node | Pod) -> Engine:
     return made
 
 
-def found(made: Engine, *pods: Pod) -> dict[str, Remedy]:
+def found(made: Engine, *pods: Pod) -> dict[str, PodRemedy]:
     return {each.kind: each for each in remedies(made, pods)}
 
 

@@ -170,6 +170,7 @@ export interface Plan {
   failed: { step?: string; problems?: string[] }[];
   leftOut: (Place & { kind: string; message: string })[];
   numbers: Record<string, number>;
+  notRead: string[];
   seconds: number;
 }
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from wharfinger.framework.explaining import AskedAmount
     from wharfinger.simulate.explaining import PodExplanation
     from wharfinger.simulate.obstacles import NearNode, RefusedGroup
-    from wharfinger.simulate.remedies import Remedy
+    from wharfinger.simulate.remedies import PodRemedy
     from wharfinger.simulate.workloads import WorkloadExplanation
 
 BEST = 10
@@ -122,10 +122,11 @@ def near_lines(nearest: Sequence[NearNode]) -> list[str]:
     return lines
 
 
-def remedy_lines(remedies: Sequence[Remedy]) -> list[str]:
+def remedy_lines(remedies: Sequence[PodRemedy], pods: str = "") -> list[str]:
+    """`pods` names those that are meant, where that is not clear."""
     if not remedies:
         return []
-    lines = ["", _title("Would help, smallest change first (each was tried)")]
+    lines = ["", _title(f"Would help{f' {pods}' if pods else ''}, smallest change first (each was tried)")]
     for each in remedies:
         where = "the new node" if "node" in each.kinds else each.node
         share = f"lets {each.lets_in} of {each.waiting} pods in" if each.waiting > 1 else f"then it goes to {where}"

@@ -102,8 +102,11 @@ class Dashboard:
             reason = f"{what} looks at every pod and node, so it needs that right"
             await caller.rights.demand("list", resource, reason=reason)
         if not self.state.whole:
-            missing = [kind.refused for kind in self.state.kinds.values() if kind.refused]
-            raise Forbidden(f"{what} is not possible with this kubeconfig: {'; '.join(missing[:5])}")
+            raise Forbidden(f"{what} is not possible with this kubeconfig: {'; '.join(self.not_read()[:5])}")
+
+    def not_read(self) -> list[str]:
+        """Why some kinds are not read, so that answers may lack what depends on them."""
+        return sorted(kind.refused for kind in self.state.kinds.values() if kind.refused)
 
     async def marks(self, visible: Visible) -> dict[str, dict[str, Any]]:
         merged: dict[str, dict[str, Any]] = {}
@@ -150,7 +153,7 @@ async def session(dashboard: Dashboard, caller: Caller, request: Request) -> Doc
         "version": wharfinger.__version__,
         "explains": dashboard.follower is not None and await dashboard.sees_all(caller),
         "ready": dashboard.follower is None or dashboard.follower.ready,
-        "notRead": sorted(kind.refused for kind in dashboard.state.kinds.values() if kind.refused),
+        "notRead": dashboard.not_read(),
         "screens": [name for name in SCREENS if any(system.report().screen == name for system in ordered_systems())],
     }
 
@@ -367,7 +370,9 @@ async def plan(dashboard: Dashboard, caller: Caller, request: Request) -> Any:
     asked = await read_body(request, WhatIf)
     if asked.empty:
         raise BadRequest("say what changes: manifests, scale, nodes, deletions or drains")
-    return await dashboard.ask_worker("plan", msgspec.to_builtins(asked), dashboard.state.snapshot())
+    found = await dashboard.ask_worker("plan", msgspec.to_builtins(asked), dashboard.state.snapshot())
+    found["notRead"] = dashboard.not_read()
+    return found
 
 
 @endpoint("POST", "/api/play", "Plays a scenario in virtual time and returns a frame for each second.", body=_YAML_BODY)

@@ -7,13 +7,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from wharfinger.api.errors import NotFound
 from wharfinger.api.kinds.builtin import EVENTS, NAMESPACES, NODES, PODS
 from wharfinger.api.registry import Document, Registry, Resource
+from wharfinger.client.http import HttpClient
 from wharfinger.client.informer import Informer
-from wharfinger.client.interface import Client
 from wharfinger.dashboard.rights import Rights
 from wharfinger.dashboard.sharing import SharedParts
 from wharfinger.dashboard.usage import NodeRequests
+from wharfinger.engine.registry import known_plugins
+from wharfinger.scheduler.feed import OTHERS
 
 WAIT_SYNCED = 20.0  # seconds after which what is known is shown; the rest follows
 
@@ -38,16 +41,22 @@ class HeldKind:
         return {key[0] for informer in self.informers for key in informer.items}
 
 
+def decisive_kinds() -> set[str]:
+    """The kinds that the scheduler follows: without one of them, an explanation could be wrong."""
+    observed = {kind for plugin in known_plugins().values() for kind in plugin.kinds}
+    return {NODES.kind, PODS.kind, *OTHERS, *observed}
+
+
 class ClusterState:
     """Follows an API server with the rights of one client."""
 
-    def __init__(self, client: Client, registry: Registry) -> None:
+    def __init__(self, client: HttpClient, registry: Registry) -> None:
         self.client = client
         self.registry = registry
         self.kinds: dict[tuple[str, str], HeldKind] = {}
         self.usage = NodeRequests()
         self.revision = 0
-        self.whole = False  # whether everything that decisions depend on can be read in all namespaces
+        self.whole = False  # whether everything that the scheduler follows can be read in all namespaces
         self._parts = SharedParts()
         self._subscribers: set[Subscription] = set()
 
@@ -69,9 +78,8 @@ class ClusterState:
                 kind.refused = f"you may not list {kind.resource.group_plural}"
             for namespace in scope:
                 self._follow(kind, namespace)
-        self.whole = all(
-            scope == [""] for kind, scope in zip(self.kinds.values(), scopes, strict=True) if kind.resource != EVENTS
-        )
+        unread = [kind for kind, scope in zip(self.kinds.values(), scopes, strict=True) if scope != [""]]
+        self.whole = not await self._served([each for each in unread if each.resource.kind in decisive_kinds()])
         waits = [informer.wait_synced() for kind in self.kinds.values() for informer in kind.informers]
         try:
             async with asyncio.timeout(WAIT_SYNCED):
@@ -86,6 +94,19 @@ class ClusterState:
         if not resource.namespaced:
             return []
         return [each for each in dict.fromkeys(namespaces) if await rights.may("list", resource, each)]
+
+    async def _served(self, kinds: Iterable[HeldKind]) -> list[HeldKind]:
+        """Those kinds that the server has at all. What it does not serve is missing in no answer."""
+        found = []
+        for kind in kinds:
+            resource = kind.resource
+            try:
+                await self.client.fetch(f"/apis/{resource.api_version}" if resource.group else "/api/v1")
+            except NotFound:
+                kind.refused = ""
+                continue
+            found.append(kind)
+        return found
 
     def _follow(self, kind: HeldKind, namespace: str) -> None:
         informer: Informer[Document] = Informer(self.client, kind.resource, dict, namespace=namespace)

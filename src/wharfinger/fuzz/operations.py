@@ -32,6 +32,7 @@ class RandomOperations:
         self._most_pods = most_pods
         self._tenants = tenants
         self._node_names = [f"n{number}" for number in range(6)]
+        self._gone = ""  # the node that was deleted last
 
     def table(self) -> Iterable[tuple[str, float, Operation]]:
         """Every operation with its group and weight; those of systems that are left out are missing."""
@@ -51,6 +52,7 @@ class RandomOperations:
         yield "workloads", 1, self._delete_one("poddisruptionbudgets", "PodDisruptionBudget")
         yield "nodes", 4, self._create_node
         yield "nodes", 2, self._delete_node
+        yield "nodes", 8, self._recreate_node
         yield "nodes", 2, self._relabel_node
         yield "nodes", 2, self._taint_node
         yield "nodes", 1, self._cordon_node
@@ -217,7 +219,15 @@ class RandomOperations:
 
     def _delete_node(self) -> FuzzStep | None:
         node = self._one("nodes")
+        self._gone = "" if node is None else node["metadata"]["name"]
         return None if node is None else deleted("delete node", NODES, node)
+
+    def _recreate_node(self) -> FuzzStep | None:
+        """The node that was deleted last comes back under its name, while its pods may still be there."""
+        name, self._gone = self._gone, ""
+        if not name or ("", name) in self._history.objects["nodes"]:
+            return None
+        return applied("create node again", self._objects.node(name))
 
     def _relabel_node(self) -> FuzzStep | None:
         node = self._one("nodes")

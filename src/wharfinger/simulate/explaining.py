@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from wharfinger.scheduler.configuration import SchedulerConfiguration
     from wharfinger.scheduler.scheduler import Scheduler
     from wharfinger.simulate.obstacles import NearNode, RefusedGroup
-    from wharfinger.simulate.remedies import Remedy
+    from wharfinger.simulate.remedies import PodRemedy
 
 NEAREST = 5  # groups of nodes that an explanation describes
 
@@ -48,7 +48,7 @@ class PodExplanation:
     notes: tuple[str, ...] = field(default=())
     refused: tuple[RefusedGroup, ...] = ()
     nearest: tuple[NearNode, ...] = ()
-    remedies: tuple[Remedy, ...] = ()
+    remedies: tuple[PodRemedy, ...] = ()
     preemption: PlannedPreemption | None = None
     tables: tuple[ExplainedTable, ...] = ()
 
@@ -132,7 +132,7 @@ def explain_in(scheduler: Scheduler, pod: Pod, like: Sequence[Pod] = ()) -> PodE
             preemption = PlannedPreemption(result.node, victims)
             notes.append(f"room can be made on {result.node} by preempting {', '.join(victims)}")
     near = nearest_nodes(engine, pod) if decision.node is None else []
-    helpful: list[Remedy] = []
+    helpful: list[PodRemedy] = []
     if (decision.node is None and preemption is None and not decision.error) or not gate.ok:
         others = [each for each in like if each.metadata.uid != pod.metadata.uid]
         helpful = remedies(engine, [pod, *others], near)

@@ -27,7 +27,7 @@ SHOWN = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Remedy:
+class PodRemedy:
     """Changes that let pods in, verified."""
 
     changes: tuple[ProposedChange, ...]
@@ -60,7 +60,7 @@ class Remedy:
 
 def remedies(
     engine: Engine, pods: Sequence[Pod], near: Sequence[NearNode] | None = None, *, trials: int = TRIALS
-) -> list[Remedy]:
+) -> list[PodRemedy]:
     """The smallest changes first, of each kind the smallest. `pods` have equal needs and fit nowhere, or not all of them."""
     if not pods:
         return []
@@ -68,7 +68,7 @@ def remedies(
     near = nearest_nodes(engine, pods[0]) if near is None else near
     alone = bench.run(RemedyProposal((), 0.0))
     without = 0 if alone is None else alone.let_in
-    found: list[tuple[float, Remedy]] = []
+    found: list[tuple[float, PodRemedy]] = []
     for proposal in _ordered(list(proposals(engine, pods[0], near, len(pods)))):
         if bench.over:
             break
@@ -98,7 +98,7 @@ def _rank(proposal: RemedyProposal, outcome: TrialOutcome) -> float:
     return proposal.rank + 2.0 * (len(proposal.changes) - 1) + outcome.added / 10
 
 
-def _remedy(proposal: RemedyProposal, outcome: TrialOutcome, waiting: int) -> Remedy | None:
+def _remedy(proposal: RemedyProposal, outcome: TrialOutcome, waiting: int) -> PodRemedy | None:
     changes = proposal.changes
     if proposal.template is not None:
         nodes = "one node" if outcome.added == 1 else counted(outcome.added, "node")
@@ -108,14 +108,14 @@ def _remedy(proposal: RemedyProposal, outcome: TrialOutcome, waiting: int) -> Re
         )
     if proposal.preempts and outcome.victims != tuple(changes[0].details["victims"]):
         return None  # it would hit others
-    return Remedy(changes, outcome.node, outcome.let_in, waiting)
+    return PodRemedy(changes, outcome.node, outcome.let_in, waiting)
 
 
-def _smallest(found: list[tuple[float, Remedy]]) -> list[Remedy]:
+def _smallest(found: list[tuple[float, PodRemedy]]) -> list[PodRemedy]:
     """The best of each kind: those that let more pods in first, then the smaller ones. A combination of which a part helps
     by itself is left out."""
     ordered = [remedy for _, remedy in sorted(found, key=lambda each: (-each[1].lets_in, each[0]))]
-    chosen: list[Remedy] = []
+    chosen: list[PodRemedy] = []
     for remedy in ordered:
         if any(remedy.kind == each.kind for each in chosen):
             continue

@@ -110,7 +110,7 @@ async def explain_workload(
     try:
         engine = scheduler.engine
         placed = [pod for pod in pods if pod.spec.node_name]
-        fitting, waiting = _tried(engine, [*(pod for pod in pods if not pod.spec.node_name), *imagined])
+        fitting, waiting = tried(engine, [*(pod for pod in pods if not pod.spec.node_name), *imagined])
         groups = []
         for together in waiting:
             explained = explain_in(scheduler, together[0], like=together[1:])
@@ -257,7 +257,7 @@ async def _failed_creation(client: Client, workload: Document) -> str:
     return "" if last is None else str(last.get("message") or "")
 
 
-def _tried(engine: Engine, pods: Sequence[Pod]) -> tuple[list[str], list[list[Pod]]]:
+def tried(engine: Engine, pods: Sequence[Pod]) -> tuple[list[str], list[list[Pod]]]:
     """The nodes of the pods that fit, each after those before it, and the others, grouped by needs and reason."""
     fitting: list[str] = []
     waiting: dict[tuple[int, str], list[Pod]] = {}

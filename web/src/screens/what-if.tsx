@@ -312,6 +312,7 @@ function Result(props: { plan: Plan; focus: string }): JSX.Element {
           </ul>
         </Card>
       )}
+      {plan.notRead.length > 0 && <div class="notice">Not in the copy, so what depends on it is not simulated: {plan.notRead.slice(0, 5).join("; ")}{plan.notRead.length > 5 ? ` and ${plan.notRead.length - 5} more` : ""}</div>}
       {plan.leftOut.length > 0 && <div class="notice">Left out of the copy: {plan.leftOut.slice(0, 5).map((each) => `${each.kind} ${full(each)} (${each.message})`).join("; ")}</div>}
     </>
   );
