@@ -94,26 +94,26 @@ _SETS = {"sets.contains": 1, "sets.intersects": 1, "sets.equivalent": 2}
 _COMPARED = frozenset(("_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_"))
 
 
-class _Item(NamedTuple):
+class _ItemBound(NamedTuple):
     """What is known of the elements of a list."""
 
     size: float
 
 
-class _Known(NamedTuple):
+class _ExpressionBound(NamedTuple):
     """An expression: its cost, its size if that is known, its path from the device, and its elements if it is a list."""
 
     cost: float
     size: float | None = None
     path: Path = ()
-    item: _Item | None = None
+    item: _ItemBound | None = None
 
     @property
     def bound(self) -> float:
         return math.inf if self.size is None else self.size
 
 
-_Scope = Mapping[str, _Known]
+_Scope = Mapping[str, _ExpressionBound]
 
 
 def worst_cost(serialized: bytes) -> float:
@@ -121,7 +121,7 @@ def worst_cost(serialized: bytes) -> float:
     checked = _MESSAGES["CheckedExpr"].FromString(AnyMessage.FromString(serialized).value)
     types = {each.id: each.type for each in checked.types}
     names = {each.id: each.reference.name for each in checked.references}
-    return _Estimator(types, names).of(checked.expr, {}).cost
+    return _WorstCase(types, names).of(checked.expr, {}).cost
 
 
 def _scaled(size: float, factor: float) -> float:
@@ -132,12 +132,12 @@ def _times(one: float, other: float) -> float:
     return 0.0 if not one or not other else one * other
 
 
-class _Estimator:
+class _WorstCase:
     def __init__(self, types: Mapping[int, Any], names: Mapping[int, str]) -> None:
         self._types = types
         self._names = names
 
-    def of(self, data: bytes, scope: _Scope) -> _Known:
+    def of(self, data: bytes, scope: _Scope) -> _ExpressionBound:
         expr = _Expr.FromString(data)
         name = self._names.get(expr.id, "")
         if name in ("device.attributes", "device.capacity") and (
@@ -146,7 +146,7 @@ class _Estimator:
             return self._sized(expr, 2.0, tuple(name.split(".")))
         if expr.HasField("constant"):
             text = bytes(expr.constant.string_value)
-            return _Known(
+            return _ExpressionBound(
                 0.0, float(len(text.decode(errors="replace")) or len(expr.constant.bytes_value) or self._text(expr))
             )
         if expr.HasField("identifier"):
@@ -161,12 +161,14 @@ class _Estimator:
         if expr.HasField("list"):
             items = [self.of(each, scope) for each in expr.list.elements]
             largest = max((each.bound for each in items), default=0.0)
-            return _Known(sum(each.cost for each in items) + _LIST, float(len(items)), (), _Item(largest))
+            return _ExpressionBound(
+                sum(each.cost for each in items) + _LIST, float(len(items)), (), _ItemBound(largest)
+            )
         if expr.HasField("struct"):
             return self._struct(expr.struct, scope)
         if expr.HasField("comprehension"):
             return self._comprehension(expr, scope)
-        return _Known(0.0)
+        return _ExpressionBound(0.0)
 
     def _text(self, expr: Any) -> int:
         """The size of a constant that is not a text: 1, but an empty text has none."""
@@ -174,16 +176,16 @@ class _Estimator:
         return 0 if kind is not None and kind.primitive in (_STRING, _BYTES) else 1
 
     def _sized(
-        self, expr: Any, cost: float, path: Path, size: float | None = None, item: _Item | None = None
-    ) -> _Known:
+        self, expr: Any, cost: float, path: Path, size: float | None = None, item: _ItemBound | None = None
+    ) -> _ExpressionBound:
         """With the size that the path has, that every value of the type has, or that was computed."""
         if path in _SIZES:
-            return _Known(cost, _SIZES[path], path, item)
+            return _ExpressionBound(cost, _SIZES[path], path, item)
         kind = self._types.get(expr.id)
         scalar = kind is not None and (kind.primitive not in (0, _STRING, _BYTES) or kind.well_known > 1)
-        return _Known(cost, 1.0 if scalar else size, path, item)
+        return _ExpressionBound(cost, 1.0 if scalar else size, path, item)
 
-    def _select(self, expr: Any, scope: _Scope) -> _Known:
+    def _select(self, expr: Any, scope: _Scope) -> _ExpressionBound:
         operand = self.of(expr.select.operand, scope)
         if expr.select.test_only:
             return self._sized(expr, operand.cost, ())
@@ -194,12 +196,12 @@ class _Estimator:
             path = (*operand.path, "@values")
         return self._sized(expr, operand.cost + own, path)
 
-    def _struct(self, struct: Any, scope: _Scope) -> _Known:
+    def _struct(self, struct: Any, scope: _Scope) -> _ExpressionBound:
         parts = [self.of(part, scope) for entry in struct.entries for part in (entry.map_key, entry.value) if part]
         base = _STRUCT if struct.message_name else _MAP
-        return _Known(sum(each.cost for each in parts) + base, float(len(struct.entries)))
+        return _ExpressionBound(sum(each.cost for each in parts) + base, float(len(struct.entries)))
 
-    def _comprehension(self, expr: Any, scope: _Scope) -> _Known:
+    def _comprehension(self, expr: Any, scope: _Scope) -> _ExpressionBound:
         loop = expr.comprehension
         values, initial = self.of(loop.range, scope), self.of(loop.initial, scope)
         condition = _Expr.FromString(loop.condition)
@@ -214,22 +216,22 @@ class _Estimator:
         cost = values.cost + initial.cost + result.cost + _times(values.bound, each)
         collects = _Expr.FromString(loop.initial)
         if collects.HasField("list") or collects.HasField("struct"):
-            return _Known(cost, values.bound, (), step.item)
-        return _Known(cost, initial.size)
+            return _ExpressionBound(cost, values.bound, (), step.item)
+        return _ExpressionBound(cost, initial.size)
 
-    def _elements(self, loop: Any, values: _Known) -> dict[str, _Known]:
+    def _elements(self, loop: Any, values: _ExpressionBound) -> dict[str, _ExpressionBound]:
         kind = self._types.get(_Expr.FromString(loop.range).id)
         is_list = values.item is not None or (kind is not None and bool(kind.list))
         size = None if values.item is None or math.isinf(values.item.size) else values.item.size
 
-        def element(part: str) -> _Known:
-            return _Known(0.0, size if is_list else None, (*values.path, part) if values.path else ())
+        def element(part: str) -> _ExpressionBound:
+            return _ExpressionBound(0.0, size if is_list else None, (*values.path, part) if values.path else ())
 
         if loop.variable2:
             return {loop.variable: element("@keys"), loop.variable2: element("@values")}
         return {loop.variable: element("@items" if is_list else "@keys")}
 
-    def _call(self, expr: Any, scope: _Scope) -> _Known:
+    def _call(self, expr: Any, scope: _Scope) -> _ExpressionBound:
         call, name = expr.call, expr.call.function
         target = self.of(call.target, scope) if call.target else None
         args = [self.of(each, scope) for each in call.args]
@@ -255,17 +257,17 @@ class _Estimator:
             own, size = self._function(name, target, args)
         return self._sized(expr, paid + own, (), size)
 
-    def _added(self, expr: Any, args: list[_Known], paid: float) -> _Known:
+    def _added(self, expr: Any, args: list[_ExpressionBound], paid: float) -> _ExpressionBound:
         kind = self._types.get(expr.id)
         size = args[0].bound + args[1].bound
         if kind is not None and bool(kind.list):
             items = [each.item.size for each in args if each.item is not None]
-            return _Known(paid + 1, size, (), _Item(max(items)) if items else None)
+            return _ExpressionBound(paid + 1, size, (), _ItemBound(max(items)) if items else None)
         if kind is not None and kind.primitive not in (0, _STRING, _BYTES):
             return self._sized(expr, paid + 1, ())
-        return _Known(paid + max(1.0, _scaled(size, _TRAVERSAL)), size)
+        return _ExpressionBound(paid + max(1.0, _scaled(size, _TRAVERSAL)), size)
 
-    def _searched(self, data: bytes, values: _Known) -> float:
+    def _searched(self, data: bytes, values: _ExpressionBound) -> float:
         """A comparison with every element of a list, or of a text. The sizes of texts in lists are not known."""
         kind = self._types.get(_Expr.FromString(data).id)
         if kind is None or not kind.list:
@@ -273,9 +275,11 @@ class _Estimator:
         texts = _MESSAGES["ListType"].FromString(kind.list).element.primitive in (_STRING, _BYTES)
         return _times(values.bound, math.inf if texts else 1.0)
 
-    def _function(self, name: str, target: _Known | None, args: list[_Known]) -> tuple[float, float | None]:
+    def _function(
+        self, name: str, target: _ExpressionBound | None, args: list[_ExpressionBound]
+    ) -> tuple[float, float | None]:
         """The cost of a call beyond that of its arguments, and the size of its result if it is known."""
-        of = target or _Known(0.0)
+        of = target or _ExpressionBound(0.0)
         first = args[0] if args else of
         if name in _COMPARED and len(args) == 2:
             return _scaled(min(args[0].bound, args[1].bound), _TRAVERSAL), None
@@ -302,7 +306,7 @@ class _Estimator:
         return 1.0, None
 
 
-def _replaced(text: _Known, args: list[_Known]) -> tuple[float, float | None]:
+def _replaced(text: _ExpressionBound, args: list[_ExpressionBound]) -> tuple[float, float | None]:
     old, new = args[0].bound, args[1].bound
     if not old:
         size = _times(text.bound + 1, new) + text.bound
@@ -313,16 +317,16 @@ def _replaced(text: _Known, args: list[_Known]) -> tuple[float, float | None]:
     return _scaled(text.bound, 2 * _TRAVERSAL), size
 
 
-def _split(text: _Known, args: list[_Known]) -> tuple[float, float | None]:
+def _split(text: _ExpressionBound, args: list[_ExpressionBound]) -> tuple[float, float | None]:
     return _scaled(text.bound, 2 * _TRAVERSAL), text.size
 
 
-def _joined(values: _Known, args: list[_Known]) -> tuple[float, float | None]:
+def _joined(values: _ExpressionBound, args: list[_ExpressionBound]) -> tuple[float, float | None]:
     size = _times(values.bound, math.inf)  # the sizes of texts in lists are not known
     return _scaled(size, _TRAVERSAL), size
 
 
-_BUILDING: Mapping[str, Callable[[_Known, list[_Known]], tuple[float, float | None]]] = {
+_BUILDING: Mapping[str, Callable[[_ExpressionBound, list[_ExpressionBound]], tuple[float, float | None]]] = {
     "replace": _replaced,
     "split": _split,
     "join": _joined,
