@@ -243,8 +243,16 @@ class Cluster:
                 }
             )
         )
-        command: list[str | Path] = [self.binaries["kube-scheduler"], "--config", file, "--secure-port", "0"]
-        return self._run("kube-scheduler", command)
+        return self._run_kube_scheduler(file)
+
+    def _run_kube_scheduler(self, file: Path) -> Process:
+        return self._run("kube-scheduler", [self.binaries["kube-scheduler"], "--config", file, "--secure-port", "0"])
+
+    def restart_kube_scheduler(self) -> Process:
+        """The same one again, without anything that it remembers."""
+        self._parts["kube-scheduler"].kill()
+        self.end(self._parts["kube-scheduler"])
+        return self._run_kube_scheduler(self.folder / "kube-scheduler.json")
 
     def _ready(self) -> bool:
         if not self._parts["kube-apiserver"].running:

@@ -47,6 +47,7 @@ def live_inputs(kubeconfig: str | None, context: str | None) -> tuple[Inputs, fl
     from wharfinger.api.kinds import registry
     from wharfinger.api.manifests import Manifest, Source
     from wharfinger.cli.options import open_client
+    from wharfinger.client.server_version import version_to_follow
     from wharfinger.simulate.inputs import Inputs
     from wharfinger.simulate.snapshots import take
 
@@ -61,7 +62,7 @@ def live_inputs(kubeconfig: str | None, context: str | None) -> tuple[Inputs, fl
             header = await take(
                 client, registry(), time.time(), lambda document: manifests.append(Manifest(document, source))
             )
-            configuration = Configuration(kubernetes=await client.kubernetes_version())
+            configuration = Configuration(kubernetes=await version_to_follow(client, refusals=1))
         finally:
             await client.close()
         for (_, kind), why in header.not_read.items():

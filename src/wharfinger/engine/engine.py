@@ -170,6 +170,10 @@ class Engine:
             if kind in plugin.kinds:
                 plugin.observe(kind, old, new)
 
+    def known(self, kind: str, namespace: str, name: str) -> Any | None:
+        """An object of another kind as `apply` was told of it last; None if there is none."""
+        return self._objects.get(kind, {}).get((namespace, name))
+
     def _namespace(self, name: str, namespace: Any) -> None:
         labels = None if namespace is None else namespace.metadata.labels
         if self.tables.namespaces.get(name) == labels:
