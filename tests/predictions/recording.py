@@ -83,11 +83,11 @@ class Recording:
 
     def objects(self, number: int) -> list[Document]:
         """Those before a stage."""
-        return _read(self.snapshot(number))
+        return read_objects(self.snapshot(number))
 
     def objects_waiting(self, number: int) -> list[Document] | None:
         """Those after a stage, before pods that wait were tried again; None if no pods wait."""
-        return _read(self.waiting(number)) if self.waiting(number).exists() else None
+        return read_objects(self.waiting(number)) if self.waiting(number).exists() else None
 
     def save(self) -> None:
         (self.folder / "stages.json").write_bytes(msgspec.json.encode(self.stages))
@@ -98,7 +98,7 @@ class Recording:
         return cls(folder, msgspec.json.decode(data, type=list[StageRecord]))
 
 
-def _read(path: Path) -> list[Document]:
+def read_objects(path: Path) -> list[Document]:
     items: list[Document] = msgspec.json.decode(gzip.decompress(path.read_bytes()))["items"]
     return items
 
