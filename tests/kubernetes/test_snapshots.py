@@ -4,6 +4,7 @@ stays as it is."""
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 
 from tests.kubernetes.cluster import Cluster
@@ -14,9 +15,11 @@ from tests.predictions.recording import Watcher, read_objects
 from tests.predictions.stages import create
 
 from wharfinger.api.configuration import API_VERSION, KIND
+from wharfinger.api.times import format_time
 from wharfinger.cli.sample import load_sample
 from wharfinger.client.connect import connect
 from wharfinger.node.samples import NodeSample, sample_node
+from wharfinger.systems.placement.kinds.names import MANAGED_CLUSTERS
 
 
 async def fill(cluster: Cluster) -> None:
@@ -29,6 +32,15 @@ async def fill(cluster: Cluster) -> None:
         await watcher.start()
         await watcher.rest()
         await load_sample(cluster.kubeconfig, lambda text: None)
+        for each in (await client.list(MANAGED_CLUSTERS)).items:  # their agents report once
+            available = {
+                "type": "ManagedClusterConditionAvailable",
+                "status": "True",
+                "reason": "ManagedClusterAvailable",
+            }
+            available |= {"message": "Managed cluster is available", "lastTransitionTime": format_time(time.time())}
+            status = {"status": {"conditions": [available]}}
+            await client.patch(MANAGED_CLUSTERS, each["metadata"]["name"], status, subresource="status")
         await watcher.rest()
     finally:
         await watcher.stop()

@@ -54,6 +54,7 @@ CONFIGURATION = Configuration(
     nodes=NodesSettings(startup_seconds=STARTUP_SECONDS),
 )
 WRITE, WATCH = 0.008, 0.004  # seconds that a request, and the news of it, may take
+KUBELET = 0.2  # seconds that a kubelet may take
 
 
 @dataclass(slots=True)
@@ -140,13 +141,14 @@ class ChoosingEngine:
 class DelayedClient(LocalClient):
     """Takes as long for requests and news as a real connection may."""
 
-    def __init__(self, store: Store, random: Random, user: User = SYSTEM) -> None:
+    def __init__(self, store: Store, random: Random, user: User = SYSTEM, longest: float = WRITE) -> None:
         super().__init__(store, user)
         self._random = random
+        self._longest = longest
 
     async def send(self, request: ApiRequest[T]) -> T:
         if request.verb not in ("get", "list"):
-            await asyncio.sleep(self._random.uniform(0.0, WRITE))
+            await asyncio.sleep(self._random.uniform(0.0, self._longest))
         return await super().send(request)
 
     async def stream(self, request: ApiRequest[WatchEvent[T]]) -> AsyncIterator[WatchEvent[T]]:
@@ -189,6 +191,10 @@ class PredictedCluster(SimulatedCluster):
             unseen_kinds=self.unseen_kinds,
             queues=self._queues,
         )
+
+    async def _run_nodes(self) -> None:
+        client = self._admin if self.delays is None else DelayedClient(self.store, self.delays, longest=KUBELET)
+        await components.run_nodes(client, self.clock, self.configuration, self._source("nodes"))
 
 
 @contextmanager
