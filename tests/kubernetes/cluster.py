@@ -180,6 +180,7 @@ class Cluster:
     def start_apiserver(self, *options: str) -> None:
         command: list[str | Path] = [self.binaries["kube-apiserver"], "--etcd-servers", self._etcd]
         command += ["--bind-address", "127.0.0.1", "--advertise-address", "127.0.0.1"]
+        command += ["--endpoint-reconciler-type", "none"]  # which refuses loopback addresses
         command += ["--secure-port", str(self.port)]
         command += ["--cert-dir", self.folder, "--tls-cert-file", self.folder / "server.crt"]
         command += ["--tls-private-key-file", self.folder / "server.key"]

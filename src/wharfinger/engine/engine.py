@@ -42,8 +42,8 @@ from wharfinger.engine.profile import Profile, ProfileSpec, default_profile
 from wharfinger.engine.registry import known_plugins
 from wharfinger.engine.values import REFUSED, SHIFT
 from wharfinger.framework.events import ClusterEvent
-from wharfinger.framework.plugin import Plugin
-from wharfinger.framework.prebinding import Preparation
+from wharfinger.framework.plugin import FailedAttempt, Plugin
+from wharfinger.framework.prebinding import Preparation, Write
 from wharfinger.framework.status import SUCCESS, Code, Status
 from wharfinger.framework.tables import EVERY_NAMESPACE, PodOnNode, Tables
 
@@ -170,6 +170,10 @@ class Engine:
             if kind in plugin.kinds:
                 plugin.observe(kind, old, new)
 
+    def known(self, kind: str, namespace: str, name: str) -> Any | None:
+        """An object of another kind as `apply` was told of it last; None if there is none."""
+        return self._objects.get(kind, {}).get((namespace, name))
+
     def _namespace(self, name: str, namespace: Any) -> None:
         labels = None if namespace is None else namespace.metadata.labels
         if self.tables.namespaces.get(name) == labels:
@@ -220,7 +224,7 @@ class Engine:
                 text = f'running PreFilter plugin "{prepared.refusal.plugin}": {prepared.refusal.message}'
                 return Decision(error=text)
             return Decision(diagnosis=evaluation.diagnose(tables, prepared, pod))
-        if prepared.fails:
+        if prepared.fails():
             fault = evaluation.filter_error(tables, prepared, pod)
             if fault is not None:
                 return Decision(error=fault.message)
@@ -296,21 +300,25 @@ class Engine:
         def eligible(preemptor: Pod, victim: PodOnNode) -> bool:
             return all(plugin.may_evict(preemptor, victim) for plugin in plugins)
 
-        result, messages = PreemptionResult(False), list[str]()
+        result, messages, writes = PreemptionResult(False), list[str](), list[Write]()
         for plugin in chosen.at["postFilter"]:
             if plugin.preempts:
                 result = preemption.preempt(self.tables, answers, pod, diagnosis, self, eligible)
                 if result.node is not None:
-                    diagnosis.post_filter = ""
+                    told = self.tables.kubernetes >= KubernetesVersion.V1_37
+                    diagnosis.post_filter = preemption.success_message(result) if told else ""
                     return result
                 messages.append(f"preemption: {result.message}")
                 continue
-            status = plugin.post_filter(pod, asked=plugin.name not in answers.prepared.skipped)
-            if status.code is Code.ERROR:
-                diagnosis.post_filter = status.message
-                return PreemptionResult(True, status.message)
-            messages += status.reasons
+            failure = FailedAttempt(plugin.name not in answers.prepared.skipped, diagnosis.groups)
+            found = plugin.post_filter(pod, answers.prepared.by_plugin.get(plugin.name), failure)
+            writes += found.writes
+            if found.status.code is Code.ERROR:
+                diagnosis.post_filter = found.status.message
+                return PreemptionResult(True, found.status.message)
+            messages += found.status.reasons
         diagnosis.post_filter = ", ".join(messages)
+        result.writes = tuple(writes)
         return result
 
     # -- reserving and binding

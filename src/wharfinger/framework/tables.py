@@ -6,7 +6,7 @@ unknown nodes are kept in `orphans` and are not counted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,6 +80,9 @@ class Tables(NodeTable):
 
         # Written by `nominate`: node to the pods nominated for it.
         self.nominated: dict[str, dict[ObjectKey, PodOnNode]] = {}
+
+        # Written by whoever owns the engine: seconds since the epoch. Without a clock nothing ever times out.
+        self.clock: Callable[[], float] = lambda: 0.0
 
         # Written by the engine: the labels of namespaces.
         self.namespaces: dict[str, Mapping[str, str]] = {}

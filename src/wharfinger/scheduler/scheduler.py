@@ -67,6 +67,7 @@ class Scheduler:
         self._options = options = options or SchedulerOptions()
         self.metrics = metrics or SchedulerMetrics(CollectorRegistry())
         self.engine = Engine(configuration.profiles, seed=options.seed, kubernetes=configuration.kubernetes)
+        self.engine.tables.clock = clock.now
         self._informers = InformerSet(client, rng=options.rng)
         self._feed = Feed(self._informers, registry, self.engine, self, nodes=options.nodes)
         kinds = SchedulableKinds(

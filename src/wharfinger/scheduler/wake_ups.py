@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
+from wharfinger.api.keys import ObjectKey
 from wharfinger.api.kubernetes_version import KubernetesVersion
 from wharfinger.api.views import Pod
 from wharfinger.engine import Engine
@@ -35,6 +36,17 @@ class Listeners:
         if of_plugin is None:
             return False
         return any(each.wakes(item, event) for each in of_plugin.get(item.spec.scheduler_name, ()))
+
+    def concerned(self, event: ClusterEvent) -> Collection[ObjectKey] | None:
+        """The pods that the event can help; None if it can be any."""
+        found: set[ObjectKey] = set()
+        for of_plugin in self._listening(event).values():
+            for wake_up in (each for of_profile in of_plugin.values() for each in of_profile):
+                keys = None if wake_up.pods is None else wake_up.pods(event.old, event.new)
+                if keys is None:
+                    return None
+                found.update(keys)
+        return found
 
     def _listening(self, event: ClusterEvent) -> WakeUps:
         found = self._known.get((event.kind, event.action))
