@@ -62,7 +62,7 @@ class StageRecord(msgspec.Struct):
     stage: Stage
     at: float  # when it began
     refused: list[str]
-    pods: list[PodRecord]  # that were created during the stage, in this order
+    pods: list[PodRecord]  # that were created or got a node during the stage, in the order of their creation
     deleted: list[str] = []  # uids of pods, in the order in which they went
     seconds: float = 0.0
 
@@ -304,14 +304,18 @@ async def record(cluster: Cluster, seed: int, stages: int, folder: Path) -> Reco
 
 async def _play(stage: Stage, client: HttpClient, watcher: Watcher) -> StageRecord:
     watcher.new_stage()
-    before = set(watcher.pods)
+    placed = {uid: bool(record.node) for uid, record in watcher.pods.items()}
     at, begun = time.time(), time.monotonic()
     refused = await perform(stage, client, watcher.rest)
     await watcher.rest()
-    created = [msgspec.structs.replace(record) for uid, record in watcher.pods.items() if uid not in before]
-    if not created and not watcher.deleted and await touch_budgets(client):
+    if placed.keys() == watcher.pods.keys() and not watcher.deleted and await touch_budgets(client):
         await watcher.rest(nudge=False)
-    return StageRecord(stage, at, refused, created, list(watcher.deleted), time.monotonic() - begun)
+    chosen = [
+        msgspec.structs.replace(record)
+        for uid, record in watcher.pods.items()
+        if uid not in placed or bool(record.node) != placed[uid]
+    ]
+    return StageRecord(stage, at, refused, chosen, list(watcher.deleted), time.monotonic() - begun)
 
 
 async def _try_again(cluster: Cluster, client: HttpClient, watcher: Watcher) -> None:
