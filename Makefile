@@ -11,7 +11,7 @@ EMPTY :=
 SPACE := $(EMPTY) $(EMPTY)
 COMMA := ,
 
-.PHONY: help run test test-without-systems test-kubernetes test-predictions test-scenarios-embedded test-solver test-node test-conformance bench-kubernetes image lint format setup bench fuzz lock clean
+.PHONY: help run web test test-web test-without-systems test-kubernetes test-predictions test-scenarios-embedded test-solver test-node test-conformance bench-kubernetes image lint format setup bench fuzz fuzz-api fuzz-kills soak lock clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -29,7 +29,14 @@ $(READY): requirements-dev.lock pyproject.toml
 setup: $(READY)  ## make .venv with locked versions of everything
 
 run: $(READY)  ## start the control plane on this machine, with sample nodes and workloads
+	@$(BIN)/python scripts/web.py
 	@$(BIN)/wharf up --sample
+
+web: $(READY)  ## build the page of the dashboard; needs PyPI and the npm registry once
+	@$(BIN)/python scripts/web.py --required
+
+test-web: $(READY)  ## the tests of the page's own code; builds the page, too
+	@$(BIN)/python scripts/web.py --required --test
 
 test: $(READY)  ## the whole test suite
 	@$(BIN)/python -m pytest -n 2 --dist worksteal
@@ -75,7 +82,16 @@ format: $(READY)  ## let ruff mend what it can
 	@$(BIN)/ruff check --fix --quiet .
 	@$(BIN)/ruff format .
 
-fuzz: $(READY)  ## schemathesis against the API server's own OpenAPI, all groups: EXAMPLES=50 for each operation
+fuzz: $(READY)  ## random histories under faults for ten minutes on all cores: FOR=10m PROFILE=default
+	@$(BIN)/wharf fuzz --for $(or $(FOR),10m) --profile $(or $(PROFILE),default)
+
+fuzz-kills: $(READY)  ## `wharf up` killed again and again under load, on real files: KILLS=1000
+	@$(BIN)/python -m tests.fuzz.embedded --kills $(or $(KILLS),1000)
+
+soak: $(READY)  ## an hour of churn on `wharf up`: MINUTES=60 RATE=20 pods a second
+	@$(BIN)/python -m tests.fuzz.soak --minutes $(or $(MINUTES),60) --rate $(or $(RATE),20)
+
+fuzz-api: $(READY)  ## schemathesis against the API server's own OpenAPI, all groups: EXAMPLES=50 for each operation
 	@WHARF_FUZZ=$(or $(EXAMPLES),50) $(BIN)/python -m pytest -n 2 --timeout 3600 tests/apiserver/test_fuzz.py tests/apiserver/test_hostile.py
 
 bench: $(READY)  ## the benchmarks
@@ -88,4 +104,4 @@ lock:  ## choose the newest versions that pyproject.toml allows
 	@$(BIN)/uv pip compile -q --upgrade --python-version 3.11 --universal --generate-hashes --no-header pyproject.toml --extra solver --group test-solver -o requirements-solver.lock
 
 clean:  ## remove what was made
-	rm -rf $(VENV) .venv-solver .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) .venv-solver .mypy_cache .ruff_cache .hypothesis build dist web/node_modules src/wharfinger/dashboard/static

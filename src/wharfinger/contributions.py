@@ -85,6 +85,22 @@ class SystemReport:
         """What `wharf status` tells about a control plane that runs with this configuration."""
         return None
 
+    screen: ClassVar[str] = ""
+    """The screen of the dashboard that `screen_view` fills: promises, units, fleet or policy."""
+
+    screen_kinds: ClassVar[Sequence[Resource]] = ()
+    """The kinds that `screen_view` and `node_marks` read."""
+
+    def screen_view(
+        self, objects: Callable[[Resource], Sequence[Document]], now: float
+    ) -> Mapping[str, Sequence[Document]]:
+        """What the dashboard shows on `screen`: rows by name of the table. `objects` lists what the caller may see."""
+        return {}
+
+    def node_marks(self, objects: Callable[[Resource], Sequence[Document]]) -> Mapping[str, Mapping[str, Any]]:
+        """By node, what this system keeps there: `reserved` amounts, `devices`, the `unit` that the node belongs to."""
+        return {}
+
     def startup_note(self, configuration: Configuration) -> str:
         """A few words about the settings, for the line that `wharf webhook` prints when it starts."""
         return ""

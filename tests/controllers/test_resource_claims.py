@@ -8,8 +8,14 @@ import pytest
 from tests.api import device_cases as cases
 from tests.controllers.world import World
 
-from wharfinger.api.kinds.builtin import EVENTS, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, RESOURCE_SLICES
-from wharfinger.api.kinds.devices import DEVICE_TAINT_RULES
+from wharfinger.api.kinds.builtin import (
+    DEVICE_TAINT_RULES,
+    EVENTS,
+    PODS,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+)
 from wharfinger.api.registry import Document
 from wharfinger.api.times import format_time
 from wharfinger.controllers.devices.taints import RuleEffect, rule_condition
@@ -222,8 +228,6 @@ def test_a_toleration_delays_the_eviction_and_may_prevent_it() -> None:
 
 def test_a_rule_taints_devices_and_says_so() -> None:
     with World() as world:
-        if world.store.registry.of_plural(DEVICE_TAINT_RULES.group, DEVICE_TAINT_RULES.plural) is None:
-            pytest.skip("the schema of DeviceTaintRule is part of Kubernetes since 1.37")
         running(world)
         selector = {"driver": cases.DRIVER, "device": "gpu-0"}
         world.apply(DEVICE_TAINT_RULES, cases.rule({"key": "broken", "effect": "None"}, deviceSelector=selector))

@@ -73,6 +73,7 @@ def ask(
     from wharfinger.api.kinds.builtin import NODES
     from wharfinger.cli.simulating import bad_input, configured, loaded_world, read
     from wharfinger.client.running_configuration import running_configuration
+    from wharfinger.client.server_version import version_to_follow
     from wharfinger.client.timers import SystemClock
 
     with bad_input():
@@ -95,7 +96,7 @@ def ask(
             # Informers would retry for ever against a server that does not answer.
             await client.list(NODES, limit=1)
             configuration = given or await running_configuration(client) or Configuration()
-            known = configuration.kubernetes or await client.kubernetes_version()
+            known = configuration.kubernetes or await version_to_follow(client, refusals=1)
             return await question(client, SystemClock(), replace(configuration, kubernetes=known), registry())
         finally:
             await client.close()

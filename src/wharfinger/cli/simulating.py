@@ -48,6 +48,7 @@ def live_inputs(kubeconfig: str | None, context: str | None) -> tuple[Inputs, fl
     from wharfinger.api.kinds import registry
     from wharfinger.api.manifests import Manifest, Source
     from wharfinger.cli.options import open_client
+    from wharfinger.client.server_version import version_to_follow
     from wharfinger.client.running_configuration import running_configuration
     from wharfinger.simulate.inputs import Inputs
     from wharfinger.simulate.snapshots import take
@@ -64,7 +65,8 @@ def live_inputs(kubeconfig: str | None, context: str | None) -> tuple[Inputs, fl
                 client, registry(), time.time(), lambda document: manifests.append(Manifest(document, source))
             )
             running = await running_configuration(client) or Configuration()
-            configuration = replace(running, kubernetes=running.kubernetes or await client.kubernetes_version())
+            known = running.kubernetes or await version_to_follow(client, refusals=1)
+            configuration = replace(running, kubernetes=known)
         finally:
             await client.close()
         for (_, kind), why in header.not_read.items():

@@ -311,12 +311,12 @@ class Engine:
                 messages.append(f"preemption: {result.message}")
                 continue
             failure = FailedAttempt(plugin.name not in answers.prepared.skipped, diagnosis.groups)
-            remedy = plugin.post_filter(pod, answers.prepared.by_plugin.get(plugin.name), failure)
-            writes += remedy.writes
-            if remedy.status.code is Code.ERROR:
-                diagnosis.post_filter = remedy.status.message
-                return PreemptionResult(True, remedy.status.message)
-            messages += remedy.status.reasons
+            found = plugin.post_filter(pod, answers.prepared.by_plugin.get(plugin.name), failure)
+            writes += found.writes
+            if found.status.code is Code.ERROR:
+                diagnosis.post_filter = found.status.message
+                return PreemptionResult(True, found.status.message)
+            messages += found.status.reasons
         diagnosis.post_filter = ", ".join(messages)
         result.writes = tuple(writes)
         return result

@@ -252,7 +252,7 @@ class FailedAttempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Remedy:
+class PostFilterResult:
     """What a plugin says and does about a failed attempt: writes to be carried out in order."""
 
     status: Status = SUCCESS
@@ -336,10 +336,10 @@ class Plugin:
         """The answers for a shape; a status refuses the pod as a whole, None means that the plugin does not apply."""
         return None
 
-    def post_filter(self, pod: Pod, prepared: Prepared | None, failure: FailedAttempt) -> Remedy:
+    def post_filter(self, pod: Pod, prepared: Prepared | None, failure: FailedAttempt) -> PostFilterResult:
         """Adds to the reasons when no node is feasible, and may change objects so that a later attempt succeeds; after an
         error no later plugin runs, not even preemption."""
-        return Remedy()
+        return PostFilterResult()
 
     def may_evict(self, preemptor: Pod, victim: PodOnNode) -> bool:
         """Whether the victim may be evicted for the preemptor. Priorities have been compared already."""

@@ -26,7 +26,7 @@ def command(
     context: str | None,
     output: str,
 ) -> None:
-    """Show the devices of ResourceClasses and raw resources: used, reserved and free.
+    """Show the devices of ResourceClasses, DeviceClasses and raw resources: used, reserved and free.
 
     With names, also show their nodes and ComputeResources. The exit code is 1 if a name is unknown.
 
@@ -39,11 +39,13 @@ def command(
     from wharfinger.cli.output import emit
     from wharfinger.cli.reading import read_kinds
     from wharfinger.scheduler.schedulable import schedulables
+    from wharfinger.systems.resource_class.plugin.device_report import device_report
     from wharfinger.systems.resource_class.plugin.report import report
 
-    others = schedulables()
-    kinds = (*_kinds(), *((each.resource, each.view) for each in others))
-    classes, nodes, inventories, pods, *reserving = read_kinds(kinds, files, kubeconfig, context)
+    others, own = schedulables(), _kinds()
+    kinds = (*own, *((each.resource, each.view) for each in others))
+    classes, nodes, inventories, pods, *rest = read_kinds(kinds, files, kubeconfig, context)
+    devices, reserving = rest[: len(own) - 4], rest[len(own) - 4 :]
     stand_ins = [
         made for each, items in zip(others, reserving, strict=True) for item in items if (made := each.stand_in(item))
     ]
@@ -55,6 +57,7 @@ def command(
         stand_ins,
         lambda pod: next((uid for each in others if (uid := each.used_by(pod))), ""),
     )
+    lines = [*lines, *device_report(classes, *devices)]
     if names:
         lines = [line for line in lines if line.name in names or line.alias in names]
         known = {name for line in lines for name in (line.name, line.alias)}
@@ -71,7 +74,7 @@ def command(
 
 
 def _kinds() -> tuple[tuple[Any, type[Any]], ...]:
-    from wharfinger.api.kinds.builtin import NODES, PODS
+    from wharfinger.api.kinds.builtin import DEVICE_CLASSES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
     from wharfinger.api.views import Node, Pod
     from wharfinger.systems.resource_class.kinds.names import NODE_COMPUTE_RESOURCES, RESOURCE_CLASSES
     from wharfinger.systems.resource_class.kinds.views import NodeComputeResources, ResourceClass
@@ -81,13 +84,22 @@ def _kinds() -> tuple[tuple[Any, type[Any]], ...]:
         (NODES, Node),
         (NODE_COMPUTE_RESOURCES, NodeComputeResources),
         (PODS, Pod),
+        (DEVICE_CLASSES, dict),
+        (RESOURCE_SLICES, dict),
+        (RESOURCE_CLAIMS, dict),
     )
+
+
+def _kind(line: ClassLine) -> str:
+    if not line.is_class:
+        return "raw"
+    return line.raw if line.raw == "DeviceClass" else "ResourceClass"
 
 
 def _document(line: ClassLine) -> dict[str, Any]:
     return {
         "name": line.name,
-        "kind": "ResourceClass" if line.is_class else "raw",
+        "kind": _kind(line),
         "resourceName": line.raw,
         **({"alias": line.alias, "scope": line.scope} if line.is_class else {}),
         "devices": line.devices,

@@ -171,6 +171,8 @@ class ResourceClasses(Plugin):
         meanings: dict[str, Meaning] = {}
         for name in sorted({name for amounts in asked.values() for name in amounts}):
             meaning = self._ledger.catalogue.meaning(name)
+            if meaning is None and self._ledger.catalogue.is_served(name):
+                continue
             if meaning is None and (is_unqualified(name) or name.startswith(ALIAS_PREFIX)):
                 return unresolvable(f'unknown class "{name}"')
             if meaning is not None and not meaning.per_cluster:
