@@ -47,7 +47,8 @@ class Preparation:
 
     def steps(self) -> Steps:
         """What to write, in order."""
-        yield from self.writes
+        for write in self.writes:  # noqa: UP028 - a tuple does not take what is sent back
+            yield write
 
     def undo(self) -> Steps:
         """What to write after all if the pod is not bound."""
