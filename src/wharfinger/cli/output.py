@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import IO, Any, Literal
 
 import click
+
+API_VERSION = "wharfinger.dev/v1alpha1"
 
 Colour = Literal["red", "green", "yellow", "blue", "magenta", "cyan", "bright_black"]
 
@@ -50,8 +52,19 @@ def as_yaml(value: Any) -> str:
     return yaml_text(msgspec.to_builtins(value))
 
 
-def emit(value: Any, output: str) -> None:
-    """Prints a value as JSON or YAML."""
+def envelope(value: Mapping[str, Any] | Sequence[Any], kind: str = "") -> dict[str, Any]:
+    """What commands print for programs: `apiVersion`, `kind`, and the fields of the value, or its `items` if it is a
+    list. A value that names its kind needs no other."""
+    fields = dict(value) if isinstance(value, Mapping) else {"items": list(value)}
+    named = fields.pop("kind", "") or kind
+    if not named:
+        raise ValueError("output for programs needs a kind")
+    return {"apiVersion": fields.pop("apiVersion", API_VERSION), "kind": named, **fields}
+
+
+def emit(value: Mapping[str, Any] | Sequence[Any], output: str, *, kind: str = "") -> None:
+    """Prints a value as JSON or YAML, in the `envelope` of its kind."""
+    value = envelope(value, kind)
     if output != "json":
         click.echo(as_yaml(value))
         return

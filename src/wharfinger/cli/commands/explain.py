@@ -74,4 +74,4 @@ def pod(
     else:
         from wharfinger.cli.output import emit
 
-        emit(explained.document(), output)
+        emit(explained.document(), output, kind="PodExplanation")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
+from wharfinger.cli.exit_status import CHANGES, NO, OK, OneForErrors
 from wharfinger.cli.options import cluster_options, open_client, output_option, strict_option
 
 if TYPE_CHECKING:
@@ -19,21 +20,7 @@ if TYPE_CHECKING:
 _MANY = 40  # changes that are shown; more are only counted
 
 
-class _PlanUsageError(click.UsageError):
-    """A usage error with exit status 1: click would use 2, which means that something changes."""
-
-    exit_code = 1
-
-
-class _PlanCommand(click.Command):
-    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
-        try:
-            return super().make_context(*args, **kwargs)
-        except click.UsageError as error:
-            raise _PlanUsageError(error.message, error.ctx) from error
-
-
-@click.command(cls=_PlanCommand)
+@click.command(cls=OneForErrors)
 @click.option(
     "-f",
     "--filename",
@@ -95,7 +82,6 @@ def command(
       wharf plan --drain node-7 --drain node-8 --cluster cluster.json.gz
       wharf plan --delete deployment/shop/web -f policy.yaml --kubeconfig ~/.kube/config -o json
     """
-    from wharfinger.api.errors import ApiError
     from wharfinger.cli.progress import progress
     from wharfinger.cli.simulating import bad_input, progressing, read, refuse_nothing
     from wharfinger.simulate.inputs import BadInput
@@ -103,18 +89,15 @@ def command(
     from wharfinger.simulate.simulation import SimulationOptions
 
     if not (paths or deletions or drains):
-        raise click.ClickException("say what changes: with -f, --delete or --drain")
-    with bad_input(status=1):
+        raise click.UsageError("say what changes: with -f, --delete or --drain")
+    with bad_input():
         change = read(paths, strict=strict)
         if paths:
             refuse_nothing(change, paths)
         if change.configured:
             raise BadInput(["a configuration cannot be part of a change; give it with --cluster"])
         targets = [_target(each) for each in deletions]
-        try:
-            cluster, start = (read(snapshots, strict=strict), None) if snapshots else _live(kubeconfig, context)
-        except ApiError as error:
-            raise click.ClickException(error.message) from error
+        cluster, start = (read(snapshots, strict=strict), None) if snapshots else _live(kubeconfig, context)
         with progressing(), progress() as told:
             options = SimulationOptions(seed=seed, user=user, progress=told, once=True)
             found = plan(cluster, change, start=start, options=options, deletions=targets, drains=drains)
@@ -128,7 +111,7 @@ def command(
         from wharfinger.cli.output import emit
 
         emit(found.document(), output)
-    sys.exit(1 if found.failed else 0 if found.empty else 2)
+    sys.exit(NO if found.failed else OK if found.empty else CHANGES)
 
 
 def _target(text: str) -> ObjectTarget:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from wharfinger.cli.exit_status import InputError
 from wharfinger.cli.options import cluster_options, open_client
 
 if TYPE_CHECKING:
@@ -90,16 +91,16 @@ def read_configuration(path: Path | None, names: tuple[str, ...]) -> SchedulerCo
     try:
         document = (yaml.safe_load(path.read_text()) or {}) if path is not None else {}
         if not isinstance(document, dict):
-            raise click.ClickException(f"{path}: not a configuration document")
+            raise InputError(f"{path}: not a configuration document")
         if document.get("kind") == KIND:
             settings = load_configuration(document)
             return profiles.load(settings.scheduler, names, settings)
         return profiles.load(document, names)
     except (BadSchedulerConfiguration, BadConfiguration) as error:
         lines = "\n".join(f"  {fault}" for fault in error.errors)
-        raise click.ClickException(f"{path}:\n{lines}") from error
+        raise InputError(f"{path}:\n{lines}") from error
     except yaml.YAMLError as error:
-        raise click.ClickException(f"{path}: not YAML: {error}") from error
+        raise InputError(f"{path}: not YAML: {error}") from error
 
 
 async def _run(

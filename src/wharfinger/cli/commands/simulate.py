@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from wharfinger.cli.exit_status import NO, OK
 from wharfinger.cli.options import output_option, strict_option
 
 
@@ -78,4 +79,4 @@ def command(
         from wharfinger.cli.output import emit
 
         emit(report, output)
-    sys.exit(0 if all(each["ok"] for each in report["expectations"]) else 1)
+    sys.exit(OK if all(each["ok"] for each in report["expectations"]) else NO)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from wharfinger.cli.exit_status import BAD_INPUT, NO, OK, InputError
 from wharfinger.cli.options import output_option
 
 if TYPE_CHECKING:
@@ -86,10 +87,7 @@ def command(
 
     files = collect(paths)
     if not files:
-        click.echo(
-            "Error: there is no scenario here: no YAML or JSON file holds a document of kind Scenario.", err=True
-        )
-        sys.exit(2)
+        raise InputError("there is no scenario here: no YAML or JSON file holds a document of kind Scenario.")
     if kubeconfig is None and any(each is not None for each in (context, config, patience, restart, webhook)):
         raise click.UsageError("--context, --config, --patience, --restart and --webhook belong to --kubeconfig")
     if webhook is not None and not re.fullmatch(r".+:\d{1,5}", webhook):
@@ -121,8 +119,8 @@ def command(
     if output == "text":
         click.echo(paint(summary, "red" if failed else "green", bold=True))
     else:
-        emit([verdict.document() for verdict in verdicts], output)
-    sys.exit(2 if any(verdict.bad_input for verdict in verdicts) else 1 if failed else 0)
+        emit([verdict.document() for verdict in verdicts], output, kind="TestReport")
+    sys.exit(BAD_INPUT if any(verdict.bad_input for verdict in verdicts) else NO if failed else OK)
 
 
 def _lines(verdict: ScenarioVerdict, verbose: bool) -> Iterator[str]:
@@ -157,6 +155,6 @@ def _cluster(
     try:
         access = load_access(kubeconfig, context)
     except KubeconfigError as error:
-        raise click.ClickException(str(error)) from error
+        raise InputError(str(error)) from error
     patience = POSITIVE if patience is None else patience
     return Cluster(access, configuration, patience, shlex.split(restart or ""), webhook or "")
