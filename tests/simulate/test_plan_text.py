@@ -164,7 +164,7 @@ def test_pods_that_would_find_no_node_anew_are_told_although_nothing_moves(plan:
     [
         (["--drain", "n1", "--fail-on", "blocked"], 1),
         (["--drain", "n1", "--fail-on", "preempted"], 2),
-        (["--drain", "n3", "--fail-on", "pending,refused,preempted,blocked"], 2),
+        (["--drain", "n3", "--fail-on", "pending,refused,preempted,blocked"], 0),
         (["--delete", "node/n1", "--fail-on", "preempted,pending"], 1),
     ],
 )

@@ -128,6 +128,7 @@ class RecordRules:
     def __init__(self, schedulers: Collection[str], records: Sequence[SchedulerRecord]) -> None:
         self._schedulers = schedulers
         self._records = records
+        self._written_on_nodes = tuple(record for record in records if record.written_by is not None)
 
     def judge(self, request: Request) -> RecordVerdict:
         """A verdict on everything but the pod that is bound, see `unanswered`."""
@@ -147,8 +148,8 @@ class RecordRules:
         placed = bool((new.get("spec") or {}).get("nodeName"))
         if placed and MASTERS in request.user.groups:
             return _FINE
-        for record in self._records:
-            if record.held(new) and (placed or record.written_by is not None):
+        for record in self._records if placed else self._written_on_nodes:
+            if record.held(new):
                 writers = "schedulers" if record.written_by is None else "the agent of its node"
                 what = "pod with a node" if record.written_by is None else "pod"
                 why = f"only {writers} may give annotation {record.annotation} to a {what}"

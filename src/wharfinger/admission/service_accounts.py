@@ -60,7 +60,7 @@ class ServiceAccountReviewer(PodReviewer):
         if self._token_volume and _automounts(spec, account):
             _mount_token(spec, self._token_volume)
         if account.get("imagePullSecrets") and not spec.get("imagePullSecrets"):
-            spec["imagePullSecrets"] = account["imagePullSecrets"]
+            spec["imagePullSecrets"] = [dict(each) for each in account["imagePullSecrets"]]
         return PASS
 
 

@@ -430,8 +430,11 @@ def _list_of(at: Located, items: Sequence[StoredObject], metadata: Document) -> 
 
 
 def list_bytes(kind: str, api_version: str, metadata: Document, items: Iterable[bytes]) -> bytes:
-    head = msgspec.json.encode({"kind": kind, "apiVersion": api_version, "metadata": metadata})
-    return b'%s,"items":[%s]}' % (head[:-1], b",".join(items))
+    head = msgspec.json.encode({"kind": kind, "apiVersion": api_version, "metadata": metadata})[:-1] + b',"items":['
+    parts = list(items) or [b""]
+    parts[0] = head + parts[0]  # so that joining is the only copy of the whole
+    parts[-1] += b"]}"
+    return b",".join(parts)
 
 
 def _wanted(at: Located) -> tuple[str, str]:

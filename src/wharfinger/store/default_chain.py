@@ -80,12 +80,17 @@ def extend_chain(
         store, PRIORITY_CLASSES, lambda found: tuple(decode(each.data, PriorityClass) for each in found)
     ).get
 
+    last_account: tuple[object, Document] = (None, {})  # pods come many at a time for one account
+
     def account(namespace: str, name: str) -> Document | None:
+        nonlocal last_account
         found = store.peek(SERVICE_ACCOUNTS, name, namespace)
         if found is None:
             return None
-        # All that matters to a pod; most accounts have none of it, and need not be decoded for every pod.
-        return found.document() if any(part in found.data for part in _READ_FOR_PODS) else {}
+        if found is not last_account[0]:
+            # All that matters to a pod; most accounts have none of it, and need not be decoded.
+            last_account = found, found.document() if any(part in found.data for part in _READ_FOR_PODS) else {}
+        return last_account[1]
 
     def runtime_class(name: str) -> Document | None:
         found = store.peek(RUNTIME_CLASSES, name)
@@ -96,10 +101,12 @@ def extend_chain(
 
     def recorded_pod(namespace: str, name: str) -> Document | None:
         found = store.peek(PODS, name, namespace)
-        # Most pods have no record, and need not be decoded for every binding.
-        if found is None or not any(mark in found.data for mark in marks):
-            return None
-        return found.document()
+        if found is not None:
+            data = found.data
+            for mark in marks:  # most pods have no record, and need not be decoded for every binding
+                if mark in data:
+                    return found.document()
+        return None
 
     chain.mutating += [
         *(reviewer for each in of_systems for reviewer in each.before_stock),

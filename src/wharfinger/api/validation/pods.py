@@ -9,9 +9,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from wharfinger.api.fields import FieldError, duplicate, forbidden, immutable, invalid, required
+from wharfinger.api.known_specs import KnownSpecs
 from wharfinger.api.names import dns_label, dns_subdomain
 from wharfinger.api.numbers import parse_int64
 from wharfinger.api.registry import Document, ValidateFn
@@ -36,8 +35,6 @@ from wharfinger.api.validation.resources import (
 from wharfinger.api.validation.scheduling import affinity_faults, gates_faults, spread_faults, tolerations_faults
 from wharfinger.api.validation.selectors import annotations_faults, each, labels_faults
 
-_encode = msgspec.json.Encoder().encode
-
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 _COST = re.compile(r"0|-[0-9]+|[1-9][0-9]*")
 _MUTABLE = (
@@ -50,12 +47,17 @@ _MUTABLE = (
 def pod_validator(unqualified: AllowName = allow_unqualified) -> ValidateFn:
     """Validation of pods; `unqualified` decides about resource names without a slash (see `validation.resources`)."""
 
-    faultless = _Faultless()
+    faultless = KnownSpecs()
+    found: list[bool] = [False]  # the answer of `known` to the document that is being validated
+
+    def known(document: Document) -> bool:
+        found[0] = document.get("spec") in faultless
+        return found[0]
 
     def rules(document: Document, old: Document | None) -> Iterator[FieldError]:
         metadata, spec = document.get("metadata") or {}, document.get("spec") or {}
         yield from _annotation_faults(metadata.get("annotations") or {}, spec)
-        if spec not in faultless:
+        if not (found[0] if old is None else spec in faultless):
             faults = list(pod_spec_faults(spec, "spec", unqualified))
             yield from faults
             if not faults:
@@ -65,30 +67,7 @@ def pod_validator(unqualified: AllowName = allow_unqualified) -> ValidateFn:
         else:
             yield from update_faults(spec, old.get("spec") or {})
 
-    return checked("v1", "Pod", rules, lambda document: document.get("spec") in faultless)
-
-
-class _Faultless:
-    """Valid specs as JSON; the pods of a workload have equal ones."""
-
-    _MOST = 1024
-    _LONGEST = 32 * 1024
-
-    def __init__(self) -> None:
-        self._known: set[bytes] = set()
-
-    def __contains__(self, spec: Any) -> bool:
-        try:
-            return _encode(spec) in self._known
-        except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
-            return False  # cannot be encoded as JSON
-
-    def add(self, spec: Any) -> None:
-        data = _encode(spec)
-        if len(data) < self._LONGEST:
-            if len(self._known) >= self._MOST:
-                self._known.clear()
-            self._known.add(data)
+    return checked("v1", "Pod", rules, known)
 
 
 def pod_status_validator() -> ValidateFn:

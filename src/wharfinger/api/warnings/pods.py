@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from wharfinger.api.known_specs import KnownSpecs
 from wharfinger.api.registry import Document
 from wharfinger.api.warnings.common import address_warnings, deprecated_label, fraction_warnings, node_term_warnings
 from wharfinger.api.warnings.volumes import volume_warnings
@@ -20,6 +21,8 @@ _APP_ARMOR = "container.apparmor.security.beta.kubernetes.io/"
 _NO_SECCOMP = 'non-functional in v1.27+; use the "seccompProfile" field instead'
 _BYTES = ("memory", "ephemeral-storage")
 
+_unremarkable = KnownSpecs()  # what is found in a spec does not depend on where it stands
+
 Placed = tuple[Document, str]  # a container and its path
 
 
@@ -30,6 +33,17 @@ def pod_spec_warnings(pod: Document | None, path: str) -> Iterator[str]:
     before = f"{path}." if path else ""
     spec, at = pod.get("spec") or {}, f"{before}spec"
     annotations = (pod.get("metadata") or {}).get("annotations") or {}
+    if not annotations and spec in _unremarkable:
+        return
+    remarkable = False
+    for warning in _warnings(spec, annotations, before, at):
+        remarkable = True
+        yield warning
+    if not remarkable and not annotations:
+        _unremarkable.add(spec)
+
+
+def _warnings(spec: Document, annotations: Document, before: str, at: str) -> Iterator[str]:
     containers = [
         (container, f"{at}.{group}[{index}]")
         for group in ("initContainers", "containers", "ephemeralContainers")

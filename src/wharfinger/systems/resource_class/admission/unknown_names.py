@@ -55,12 +55,9 @@ class UnknownNameReviewer:
         known: set[str] | None = None
         for container in containers(document, kind):
             resources = container.get("resources")
-            named = dict.fromkeys(
-                str(name)
-                for part in ("limits", "requests")
-                for name in ((resources.get(part) or {}) if isinstance(resources, dict) else {})
-            )
-            for name in named:
+            if not resources or not isinstance(resources, dict):
+                continue
+            for name in {**(resources.get("limits") or {}), **(resources.get("requests") or {})}:
                 if not _class_like(name):
                     continue
                 if known is None:
