@@ -56,13 +56,28 @@ class Inputs:
     notes: list[str] = field(default_factory=list)  # corrections, what is left out, and what a snapshot lacks
     taken_at: float = 0.0  # when `wharf snapshot` took the snapshot
     unseen_kinds: frozenset[str] = frozenset()  # kinds of which the snapshot may lack objects that the cluster has
+    not_before: float = 0.0  # the earliest moment at which the virtual clock may start
 
     def start(self) -> float:
         """When the virtual clock starts: as in a scenario, or at the default, but never before a snapshot was taken."""
         for scenario, _ in self.scenarios:
             if scenario.start_given:
-                return scenario.start
-        return max([parse_time(DEFAULT_START), self.taken_at, *_times_told(self.manifests)])
+                return max(scenario.start, self.not_before)
+        return max([parse_time(DEFAULT_START), self.taken_at, self.not_before, *_times_told(self.manifests)])
+
+    def on(self, cluster: Inputs) -> Inputs:
+        """The same on a cluster: its objects come first, its configuration holds unless there is another one here, and
+        the clock starts no earlier than there."""
+        return Inputs(
+            [*cluster.manifests, *self.manifests],
+            self.scenarios,
+            self.configuration if self.configured else cluster.configuration,
+            self.configured or cluster.configured,
+            self.notes,
+            cluster.taken_at,
+            cluster.unseen_kinds,
+            not_before=cluster.not_before or cluster.start(),
+        )
 
 
 def files_of(paths: Iterable[str], stdin: IO[bytes]) -> list[tuple[str, str | bytes]]:
