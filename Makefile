@@ -11,7 +11,7 @@ EMPTY :=
 SPACE := $(EMPTY) $(EMPTY)
 COMMA := ,
 
-.PHONY: help run test test-without-systems test-kubernetes test-scenarios-embedded test-node test-conformance bench-kubernetes image lint format setup bench fuzz lock clean
+.PHONY: help run web test test-web test-without-systems test-kubernetes test-predictions test-scenarios-embedded test-solver test-node test-conformance bench-kubernetes image lint format setup bench fuzz fuzz-api fuzz-kills soak lock clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -29,7 +29,14 @@ $(READY): requirements-dev.lock pyproject.toml
 setup: $(READY)  ## make .venv with locked versions of everything
 
 run: $(READY)  ## start the control plane on this machine, with sample nodes and workloads
+	@$(BIN)/python scripts/web.py
 	@$(BIN)/wharf up --sample
+
+web: $(READY)  ## build the page of the dashboard; needs PyPI and the npm registry once
+	@$(BIN)/python scripts/web.py --required
+
+test-web: $(READY)  ## the tests of the page's own code; builds the page, too
+	@$(BIN)/python scripts/web.py --required --test
 
 test: $(READY)  ## the whole test suite
 	@$(BIN)/python -m pytest -n 2 --dist worksteal
@@ -41,6 +48,9 @@ test-without-systems: $(READY)  ## the tests of the core, with each system left 
 test-kubernetes: $(READY)  ## the tests against a real Kubernetes, whose programs are built once and kept in the cache
 	@$(BIN)/python -m tests.kubernetes.binaries && $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder tests/kubernetes || [ $$? -eq 75 ]
 
+test-predictions: $(READY)  ## random worlds on a real control plane, each stage predicted before it happens: WORLDS=5 SEED=1 STAGES=6
+	@$(BIN)/python -m tests.kubernetes.binaries && $(BIN)/python -m tests.predictions --at-once 2 --worlds $(or $(WORLDS),5) --seed $(or $(SEED),1) --stages $(or $(STAGES),6) || [ $$? -eq 75 ]
+
 test-node: $(READY)  ## real containers on a real kubelet that joins `wharf up`; needs root, containerd, runc, CNI plugins and busybox
 	@$(BIN)/python -m pytest -rs tests/real_node
 
@@ -49,6 +59,12 @@ test-conformance: $(READY)  ## upstream's own specs against `wharf up`: SPECS="-
 
 test-scenarios-embedded: $(READY)  ## all scenarios on a running `wharf up`, each with the configuration that it needs
 	@$(BIN)/python -m tests.scenarios.embedded
+
+test-solver:  ## repacking with OR-Tools, which needs an older protobuf, so it has an environment of its own
+	@test -x .venv-solver/bin/pytest || { $(PYTHON) -m venv .venv-solver && \
+	  .venv-solver/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-solver.lock && \
+	  .venv-solver/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .; }
+	@WHARF_REQUIRE=ortools .venv-solver/bin/python -m pytest -q tests/repack
 
 bench-kubernetes: $(READY)  ## side by side with the stock scheduler on a real API server: NODES=5000 PODS=10000
 	@$(BIN)/python -m tests.kubernetes.bench --nodes $(or $(NODES),5000) --pods $(or $(PODS),10000)
@@ -66,7 +82,16 @@ format: $(READY)  ## let ruff mend what it can
 	@$(BIN)/ruff check --fix --quiet .
 	@$(BIN)/ruff format .
 
-fuzz: $(READY)  ## schemathesis against the API server's own OpenAPI, all groups: EXAMPLES=50 for each operation
+fuzz: $(READY)  ## random histories under faults for ten minutes on all cores: FOR=10m PROFILE=default
+	@$(BIN)/wharf fuzz --for $(or $(FOR),10m) --profile $(or $(PROFILE),default)
+
+fuzz-kills: $(READY)  ## `wharf up` killed again and again under load, on real files: KILLS=1000
+	@$(BIN)/python -m tests.fuzz.embedded --kills $(or $(KILLS),1000)
+
+soak: $(READY)  ## an hour of churn on `wharf up`: MINUTES=60 RATE=20 pods a second
+	@$(BIN)/python -m tests.fuzz.soak --minutes $(or $(MINUTES),60) --rate $(or $(RATE),20)
+
+fuzz-api: $(READY)  ## schemathesis against the API server's own OpenAPI, all groups: EXAMPLES=50 for each operation
 	@WHARF_FUZZ=$(or $(EXAMPLES),50) $(BIN)/python -m pytest -n 2 --timeout 3600 tests/apiserver/test_fuzz.py tests/apiserver/test_hostile.py
 
 bench: $(READY)  ## the benchmarks
@@ -76,6 +101,7 @@ lock:  ## choose the newest versions that pyproject.toml allows
 	@$(BIN)/python -m pip install --quiet uv
 	@$(BIN)/uv pip compile -q --upgrade --python-version 3.11 --universal --generate-hashes --no-header pyproject.toml -o requirements.lock
 	@$(BIN)/uv pip compile -q --upgrade --python-version 3.11 --universal --generate-hashes --no-header pyproject.toml --group test --group lint -c requirements.lock -o requirements-dev.lock
+	@$(BIN)/uv pip compile -q --upgrade --python-version 3.11 --universal --generate-hashes --no-header pyproject.toml --extra solver --group test-solver -o requirements-solver.lock
 
 clean:  ## remove what was made
-	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) .venv-solver .mypy_cache .ruff_cache .hypothesis build dist web/node_modules src/wharfinger/dashboard/static

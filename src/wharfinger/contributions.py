@@ -71,6 +71,11 @@ class SystemReport:
         """The facts that `wharf plan` compares before and after a change; `objects` lists all objects of a kind."""
         return {}
 
+    def known_ends(self, objects: Callable[[Resource], Sequence[Document]]) -> Mapping[str, float]:
+        """When objects of this system end by themselves and give room back, in seconds since the epoch, by what they are
+        called in a sentence."""
+        return {}
+
     def lacking(self, pod_annotations: Collection[str]) -> Mapping[str, str]:
         """Kinds of this system that a snapshot without any object of them lacks, judged by the annotations that its pods
         have, and what is not safe to say without them."""
@@ -79,6 +84,22 @@ class SystemReport:
     async def status(self, client: Client, configuration: Configuration) -> StatusPart | None:
         """What `wharf status` tells about a control plane that runs with this configuration."""
         return None
+
+    screen: ClassVar[str] = ""
+    """The screen of the dashboard that `screen_view` fills: promises, units, fleet or policy."""
+
+    screen_kinds: ClassVar[Sequence[Resource]] = ()
+    """The kinds that `screen_view` and `node_marks` read."""
+
+    def screen_view(
+        self, objects: Callable[[Resource], Sequence[Document]], now: float
+    ) -> Mapping[str, Sequence[Document]]:
+        """What the dashboard shows on `screen`: rows by name of the table. `objects` lists what the caller may see."""
+        return {}
+
+    def node_marks(self, objects: Callable[[Resource], Sequence[Document]]) -> Mapping[str, Mapping[str, Any]]:
+        """By node, what this system keeps there: `reserved` amounts, `devices`, the `unit` that the node belongs to."""
+        return {}
 
     def startup_note(self, configuration: Configuration) -> str:
         """A few words about the settings, for the line that `wharf webhook` prints when it starts."""

@@ -23,6 +23,10 @@ LINES = {
     "explain pod": ("a -f {node.yaml} -f {pod.yaml}", "PodExplanation"),
     "explain placement": ("hub/all -f {placement.yaml}", "PlacementExplanation"),
     "explain reservation": ("r -f {reservation.yaml}", "ReservationExplanation"),
+    "explain workload": ("deployment web -f {node.yaml} -f {workload.yaml}", "WorkloadExplanation"),
+    "explain policy": ("units -f {node.yaml} -f {units.yaml}", "ResourcePolicyExplanation"),
+    "ask": ("-f {pod.yaml} --cluster {node.yaml}", "Answer"),
+    "repack": ("--free-nodes 1 --cluster {node.yaml}", "RepackPlan"),
     "explain admission": ("-f {pod.yaml} -f {policy.yaml}", "PolicyCheck"),
     "policy check": ("-f {pod.yaml} -f {policy.yaml}", "PolicyCheck"),
     "policy who-can": ("-f {pod.yaml} -f {policy.yaml}", "PolicyWhoCan"),
@@ -41,7 +45,7 @@ LINES = {
     "bench engine": ("--workload SchedulingBasic --nodes 10 --pods 10", "Benchmark"),
     "bench placement": ("--placements 5 --clusters 5 --namespaces 1 --users 2", "Benchmark"),
 }
-NOT_RUN = {"bench apiserver", "bench classes", "bench live", "bench webhook"}  # they take too long
+NOT_RUN = {"fuzz", "bench apiserver", "bench classes", "bench live", "bench webhook"}  # they take too long
 
 
 def formats(name: str) -> tuple[str, ...]:

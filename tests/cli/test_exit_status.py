@@ -73,6 +73,21 @@ kind: SchedulingPolicy
 metadata: {name: p}
 spec: {allowed: {nodeSelectors: {a: [b]}}}
 """
+WORKLOAD = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 1
+  selector: {matchLabels: {app: web}}
+  template: {metadata: {labels: {app: web}}, spec: {containers: [{name: c, image: i}]}}
+"""
+UNITS = """
+apiVersion: scheduling.sigs.x-k8s.io/v1alpha1
+kind: ResourcePolicy
+metadata: {name: units}
+spec: {units: [{name: u, nodeSelector: {matchLabels: {pool: a}}}]}
+"""
 
 FILES = {
     "dead.conf": KUBECONFIG,
@@ -84,6 +99,8 @@ FILES = {
     "failing.yaml": SCENARIO.replace("COUNT", "1"),
     "group.yaml": GROUP,
     "scores.yaml": SCORES,
+    "workload.yaml": WORKLOAD,
+    "units.yaml": UNITS,
     "reservation.yaml": RESERVATION,
     "placement.yaml": PLACEMENT,
     "policy.yaml": POLICY,
@@ -95,6 +112,10 @@ NEEDED = {
     "explain placement": "a/b",
     "explain reservation": "a",
     "explain admission": "-f {pod.yaml}",
+    "explain policy": "a/b",
+    "explain workload": "deployment a/b",
+    "ask": "-f {pod.yaml}",
+    "repack": "--free-nodes 1",
     "policy check": "-f {pod.yaml}",
     "policy who-can": "-f {pod.yaml}",
     "policy suggest": "-n a",

@@ -26,7 +26,7 @@ FILES = [
 def test_scenarios_hold_on_a_running_control_plane(tmp_path: Path) -> None:
     data, out = tmp_path / "d", tmp_path / "out"
     with out.open("w") as file:
-        command = [*WHARF, "up", "--data-dir", str(data), "--port", "0", "--nodes", "0"]
+        command = [*WHARF, "up", "--data-dir", str(data), "--port", "0", "--no-dashboard", "--nodes", "0"]
         process = subprocess.Popen(command, stdout=file, stderr=file, env=environment(), start_new_session=True)
     try:
         deadline = time.monotonic() + 120

@@ -111,7 +111,17 @@ def control_plane(kubeconfig: Path | None, folder: Path) -> Iterator[Path]:
         yield kubeconfig
         return
     data, log = folder / "data", folder / "up.log"
-    command = [sys.executable, "-m", "wharfinger.cli.main", "up", "--data-dir", str(data), "--port", "0"]
+    command = [
+        sys.executable,
+        "-m",
+        "wharfinger.cli.main",
+        "up",
+        "--data-dir",
+        str(data),
+        "--port",
+        "0",
+        "--no-dashboard",
+    ]
     with log.open("w") as out:
         process = subprocess.Popen([*command, "--nodes", "3"], stdout=out, stderr=out, start_new_session=True)
     try:

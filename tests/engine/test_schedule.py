@@ -80,7 +80,7 @@ def test_preemption_adds_its_part_to_the_message() -> None:
     result = engine.preempt(waiting, decision.diagnosis)
     assert result.node is None
     assert decision.message == (
-        "0/2 nodes are available: 2 Insufficient cpu. no new claims to deallocate, "
+        "0/2 nodes are available: 2 Insufficient cpu. "
         "preemption: 0/2 nodes are available: "
         "1 No preemption victims found for incoming pod, 1 Preemption is not helpful for scheduling."
     )
@@ -118,17 +118,6 @@ def test_nodes_that_affinity_leaves_out_are_counted_as_such() -> None:
     assert decision.message == (
         "0/3 nodes are available: 1 Insufficient cpu, 2 node(s) didn't satisfy plugin(s) [NodeAffinity]."
     )
-
-
-@pytest.mark.parametrize(
-    ("spec", "what"),
-    [
-        ({"resourceClaims": [{"name": "gpu"}]}, "resource claims (spec.resourceClaims)"),
-    ],
-)
-def test_unsupported_pods_are_refused_with_the_reason(spec: dict[str, Any], what: str) -> None:
-    decision = engine_with(node("a")).schedule(pod("p", **spec))
-    assert decision.message == f"0/1 nodes are available: not supported by this scheduler: {what}."
 
 
 def test_invalid_preferences_matter_only_if_several_nodes_are_feasible() -> None:

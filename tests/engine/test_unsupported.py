@@ -11,7 +11,6 @@ from wharfinger.engine.unsupported import unsupported
 from wharfinger.framework.shapes import Shape, shape_key
 
 RULES = [{"action": "RestartAllContainers"}]
-DEVICE = {"limits": {"deviceclass.resource.kubernetes.io/gpu": "1"}}
 
 
 def pod(container: dict[str, Any], **spec: Any) -> Pod:
@@ -21,7 +20,6 @@ def pod(container: dict[str, Any], **spec: Any) -> Pod:
 @pytest.mark.parametrize(
     ("container", "spec", "needs"),
     [
-        ({"resources": {**DEVICE, "requests": DEVICE["limits"]}}, {}, "devices of a DeviceClass"),
         ({}, {"schedulingGroup": {"podGroupName": "g"}}, "groups of pods (spec.schedulingGroup)"),
         ({}, {"hostNetwork": True, "hostUsers": False}, "user namespaces on the host's network"),
         ({"restartPolicyRules": RULES}, {}, "restarts of all containers"),

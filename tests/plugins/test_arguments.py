@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from wharfinger.api.kubernetes_version import REFERENCE, KubernetesVersion
 from wharfinger.engine import BadArguments, known_plugins, read_args
 
 RATIO = "RequestedToCapacityRatio"
@@ -95,7 +96,12 @@ RATIO = "RequestedToCapacityRatio"
         ),
         ("ImageLocality", {"size": 1}, ["ImageLocality"]),
         ("VolumeBinding", {"bindTimeoutSeconds": -1}, ["bindTimeoutSeconds"]),
-        ("VolumeBinding", {"shape": [{"utilization": 0, "score": 0}]}, ["shape"]),
+        ("VolumeBinding", {"shape": [{"utilization": 0, "score": 11}]}, ["shape[0].score"]),
+        (
+            "VolumeBinding",
+            {"shape": [{"utilization": 50, "score": 1}, {"utilization": 50, "score": 0}]},
+            ["shape[1].utilization"],
+        ),
     ],
 )
 def test_wrong_arguments_are_refused_with_their_paths(plugin: str, args: dict[str, Any], faults: list[str]) -> None:
@@ -104,9 +110,17 @@ def test_wrong_arguments_are_refused_with_their_paths(plugin: str, args: dict[st
     assert [error.path for error in refused.value.errors] == [f"args.{path}" for path in faults]
 
 
+def test_a_shape_for_the_score_of_storage_is_new_in_1_37() -> None:
+    with pytest.raises(BadArguments) as refused:
+        read_args(
+            known_plugins()["VolumeBinding"], {"shape": [{"utilization": 0, "score": 0}]}, "", KubernetesVersion.V1_36
+        )
+    assert "turn on the feature gate StorageCapacityScoring" in str(refused.value)
+
+
 @pytest.mark.parametrize("plugin", list(known_plugins()))
 def test_every_plugin_has_usable_defaults(plugin: str) -> None:
-    assert read_args(known_plugins()[plugin], {}).faults() == []
+    assert read_args(known_plugins()[plugin], {}).faults(REFERENCE) == []
 
 
 def test_the_default_order_and_weights_are_upstreams() -> None:
@@ -114,9 +128,10 @@ def test_the_default_order_and_weights_are_upstreams() -> None:
 
     profile = default_profile()
     ours = {name for name, each in known_plugins().items() if each.ours}
+    assert default_profile(kubernetes=KubernetesVersion.V1_36).points["filter"][:2] == ("NodeUnschedulable", "NodeName")
     assert [name for name in profile.points["filter"] if name not in ours] == [
-        "NodeUnschedulable",
         "NodeName",
+        "NodeUnschedulable",
         "TaintToleration",
         "NodeAffinity",
         "NodePorts",

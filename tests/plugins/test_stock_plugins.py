@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.engine.builders import node, pod
 
+from wharfinger.api.kubernetes_version import REFERENCE, KubernetesVersion
 from wharfinger.api.views import Node, Pod
 from wharfinger.engine import Engine, default_profile
 from wharfinger.framework import Action, ClusterEvent
@@ -133,17 +134,23 @@ def required(side: str, **rest: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("selector", "refused"),
+    ("selector", "refused", "kubernetes"),
     [
-        ({"matchLabels": {"team": "a"}}, {"a"}),
-        ({"matchLabels": {"team": "b"}}, set()),
-        ({}, {"a"}),  # every namespace
-        # As upstream, also matched against empty labels, which it matches: every namespace.
-        ({"matchExpressions": [{"key": "team", "operator": "NotIn", "values": ["a"]}]}, {"a"}),
+        ({"matchLabels": {"team": "a"}}, {"a"}, REFERENCE),
+        ({"matchLabels": {"team": "b"}}, set(), REFERENCE),
+        ({}, {"a"}, REFERENCE),  # every namespace
+        ({"matchExpressions": [{"key": "team", "operator": "NotIn", "values": ["a"]}]}, set(), REFERENCE),
+        # 1.36 also matches it against empty labels, which it matches: every namespace.
+        ({"matchExpressions": [{"key": "team", "operator": "NotIn", "values": ["a"]}]}, {"a"}, KubernetesVersion.V1_36),
     ],
 )
-def test_namespace_selectors_of_the_incoming_pod(selector: dict[str, Any], refused: set[str]) -> None:
-    made = engine([node("a"), node("b")], [pod("r", "a", namespace="one", labels={"app": "web"})])
+def test_namespace_selectors_of_the_incoming_pod(
+    selector: dict[str, Any], refused: set[str], kubernetes: KubernetesVersion
+) -> None:
+    made = Engine(kubernetes=kubernetes)
+    for each in (node("a"), node("b")):
+        made.set_node(each)
+    made.set_pod(pod("r", "a", namespace="one", labels={"app": "web"}))
     made.apply("Namespace", {"metadata": {"name": "one", "labels": {"team": "a"}}})
     waiting = pod("p", namespace="two", affinity=required("podAntiAffinity", namespaceSelector=selector))
     assert set(reasons(made, waiting)) == refused

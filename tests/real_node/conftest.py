@@ -173,7 +173,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealCluster]:
     made = RealCluster(binaries, machine, folder / "data")
     try:
         machine.start()
-        up = [*WHARF, "up", "--port", "0", "--nodes", "1"]
+        up = [*WHARF, "up", "--port", "0", "--no-dashboard", "--nodes", "1"]
         with control_plane(up, made.data, environment() | {"PATH": os.environ["PATH"]}):
             machine.serve_api(json.loads((made.data / "apiserver.json").read_text())["address"])
             made.join()

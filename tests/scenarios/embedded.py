@@ -80,7 +80,19 @@ def play(configuration: dict[str, Any], files: list[Path]) -> bool:
 
 @contextmanager
 def control_plane(data: Path, config: Path) -> Iterator[Path]:
-    command = [*WHARF, "up", "--data-dir", str(data), "--port", "0", "--nodes", "0", "--config", str(config)]
+    command = [
+        *WHARF,
+        "up",
+        "--data-dir",
+        str(data),
+        "--port",
+        "0",
+        "--no-dashboard",
+        "--nodes",
+        "0",
+        "--config",
+        str(config),
+    ]
     log = data.parent / "up.log"
     with log.open("w") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output, env=environment(), start_new_session=True)

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from tests.engine.builders import node, pod
 from tests.scheduler.driver import Driver, Objects
 
+from wharfinger.api.kubernetes_version import KubernetesVersion
 from wharfinger.engine import Engine
 from wharfinger.framework.events import NODE, Action, ClusterEvent
 from wharfinger.scheduler.instructions import (
@@ -199,8 +200,9 @@ def test_while_victims_terminate_the_message_stays_that_of_the_attempt() -> None
     assert driver.schedule() == ["high scheduled"]
 
 
-def test_a_change_of_taints_retries_who_waits_for_a_new_node_so_that_its_message_is_up_to_date() -> None:
-    driver = Driver(node("n1", cpu="1"), node("n2", cpu="1"))
+@pytest.mark.parametrize("kubernetes", KubernetesVersion)
+def test_before_1_37_a_change_of_taints_retries_who_waits_for_a_new_node(kubernetes: KubernetesVersion) -> None:
+    driver = Driver(node("n1", cpu="1"), node("n2", cpu="1"), engine=Engine(kubernetes=kubernetes))
     driver.pod(pod("a", cpu="2"))
     driver.schedule()
     driver.taken(PatchPodStatus)
@@ -208,6 +210,9 @@ def test_a_change_of_taints_retries_who_waits_for_a_new_node_so_that_its_message
     tainted = node("n2", cpu="1", taints=[{"key": "k", "effect": "NoSchedule"}])
     driver.engine.set_node(tainted)
     driver.state.happened(ClusterEvent(NODE, Action.UPDATE_NODE_TAINT, node("n2", cpu="1"), tainted), driver.now)
+    if kubernetes >= KubernetesVersion.V1_37:
+        assert driver.schedule() == []
+        return
     assert driver.schedule() == ["a unschedulable"]
     assert "1 node(s) had untolerated taint(s)" in driver.one(PatchPodStatus).message
 

@@ -100,7 +100,7 @@ def running(without: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -
     folder = tmp_path_factory.mktemp("up")
     data, out = folder / "data", folder / "out"
     with out.open("w") as file:
-        command = [*WHARF, "up", "--data-dir", str(data), "--port", "0", "--nodes", "2"]
+        command = [*WHARF, "up", "--data-dir", str(data), "--port", "0", "--no-dashboard", "--nodes", "2"]
         process = subprocess.Popen(command, stdout=file, stderr=file, env=without, start_new_session=True)
     try:
         deadline = time.monotonic() + 120

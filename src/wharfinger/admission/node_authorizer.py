@@ -16,7 +16,7 @@ from wharfinger.admission.reads import ObjectVersion, Reads
 from wharfinger.admission.request import User
 from wharfinger.admission.service_accounts import MIRROR
 from wharfinger.api.errors import NotFound
-from wharfinger.api.kinds.builtin import PERSISTENT_VOLUMES, PODS, VOLUME_ATTACHMENTS
+from wharfinger.api.kinds.builtin import PERSISTENT_VOLUMES, PODS, RESOURCE_SLICES, VOLUME_ATTACHMENTS
 from wharfinger.api.pod_references import (
     config_map_names,
     resource_claim_names,
@@ -31,7 +31,7 @@ GROUP = "system:nodes"
 PREFIX = "system:node:"
 LEASE_NAMESPACE = "kube-node-lease"
 
-_SLICES = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", namespaced=False)
+
 _NO_OPINION = RbacDecision(False)
 _ALLOWED = RbacDecision(True)
 _WRITABLE = ("get", "create", "update", "patch", "delete")
@@ -245,7 +245,7 @@ class NodeAuthorizer:
         if plural == "volumeattachments":
             return self._names_node(VOLUME_ATTACHMENTS, name, node)
         if plural == "resourceslices":
-            return self._names_node(_SLICES, name, node)
+            return self._names_node(RESOURCE_SLICES, name, node)
         if plural == "persistentvolumes":
             volume = self._reads.peek(PERSISTENT_VOLUMES, name)
             return volume is not None and self._claimed_on(node, volume.document())

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from wharfinger.admission.device_quota import DeviceClaimCharges
 from wharfinger.admission.reads import ObjectVersion, Views
 from wharfinger.admission.request import PASS, Request, Review
 from wharfinger.api import quota as rules
+from wharfinger.api.device_quota import ExtendedNames, counts_claims, extended_claim_owner
 from wharfinger.api.errors import forbidden
-from wharfinger.api.kinds.builtin import RESOURCE_QUOTAS
+from wharfinger.api.kinds.builtin import PODS, RESOURCE_CLAIMS, RESOURCE_QUOTAS
 from wharfinger.api.registry import Document, Resource
 from wharfinger.api.resource_names import PLAIN, JointNames, ResourceNames
 from wharfinger.api.resources import Amounts
@@ -103,7 +105,7 @@ class Usage:
         self._namespace = namespace
         self._revision = -1
         self._known: dict[str, _Charged] = {}
-        self._deleting: set[str] = set()
+        self._deleting: set[str] = set()  # and others whose charge depends on more than the object
         self._sums: dict[_Scopes, tuple[ResourceQuota, Amounts]] = {}  # by the scopes of quotas
 
     def refresh(self, charge: Charge, now: float) -> None:
@@ -124,7 +126,7 @@ class Usage:
 
     def _put(self, kept: Kept, charge: Charge, now: float) -> None:
         document = kept.document()
-        if document["metadata"].get("deletionTimestamp"):
+        if document["metadata"].get("deletionTimestamp") or extended_claim_owner(document) is not None:
             self._deleting.add(kept.name)
         entry = _Charged(charge(self._resource, document, now), rules.traits(self._resource, document))
         self._known[kept.name] = entry
@@ -168,6 +170,8 @@ class QuotaReviewer:
         self._extension = extension or QuotaExtension()
         self._quotas = Views(objects, RESOURCE_QUOTAS, ResourceQuota)
         self._names = PLAIN
+        self._claims = DeviceClaimCharges(objects)
+        self._extended: ExtendedNames = {}  # for which usage was computed
         self._usage: dict[tuple[str, str, str], Usage] = {}
 
     def concerns(self, group: str, plural: str, subresource: str) -> bool:
@@ -183,6 +187,9 @@ class QuotaReviewer:
         if (names := self._extension.names()) is not self._names:
             self._names = names
             self._usage.clear()
+        if (extended := self._claims.extended()) is not self._extended:
+            self._extended = extended
+            self._usage.clear()
         wanted = self._charge(request.resource, request.object, now)
         before = self._charge(request.resource, request.old, now) if request.old is not None else {}
         for quota in sorted(quotas, key=lambda each: each.metadata.name):
@@ -192,6 +199,8 @@ class QuotaReviewer:
         return PASS
 
     def _charge(self, resource: Resource, document: Document, now: float) -> Amounts:
+        if resource.plural == RESOURCE_CLAIMS.plural and resource.group == RESOURCE_CLAIMS.group:
+            return self._claims.charge(document, lambda pod: rules.usage(PODS, pod, now, self._names))
         return rules.usage(resource, document, now, self._names)
 
     def _refusal(self, quota: ResourceQuota, request: Request, wanted: Amounts, before: Amounts, now: float) -> str:
@@ -200,6 +209,8 @@ class QuotaReviewer:
         if not limits.keys() & wanted.keys() and not _must_state(limits, request):
             return ""
         if not rules.in_scopes(quota, rules.traits(request.resource, request.object)):
+            return ""
+        if request.resource == RESOURCE_CLAIMS and not counts_claims(limits, self._extended):
             return ""
         if _is_new_pod(request):
             missing = rules.missing_amounts(limits, view(request.object, Pod))
@@ -226,11 +237,18 @@ class QuotaReviewer:
         )
 
     def _used(self, quota: ResourceQuota, request: Request, now: float) -> Amounts:
-        resource = request.resource
-        key = (resource.group, resource.plural, request.namespace)
+        used = self._total(quota, request.resource, request.namespace, now)
+        if request.resource in (PODS, RESOURCE_CLAIMS) and counts_claims(quota.spec.hard, self._extended):
+            # Devices count as an extended resource whether pods ask for that or for the devices.
+            other = RESOURCE_CLAIMS if request.resource == PODS else PODS
+            rules.add(used, self._total(quota, other, request.namespace, now))
+        return used
+
+    def _total(self, quota: ResourceQuota, resource: Resource, namespace: str, now: float) -> Amounts:
+        key = (resource.group, resource.plural, namespace)
         usage = self._usage.get(key)
         if usage is None:
-            usage = self._usage[key] = Usage(self._objects, resource, request.namespace)
+            usage = self._usage[key] = Usage(self._objects, resource, namespace)
         usage.refresh(self._charge, now)
         return usage.total(quota)
 

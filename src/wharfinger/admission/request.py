@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from wharfinger.api.errors import ApiError, forbidden
+from wharfinger.api.fields import FieldError
 from wharfinger.api.kinds.builtin import PODS
 from wharfinger.api.registry import Document, Resource
 
@@ -48,6 +49,7 @@ class Request:
     dry_run: bool = False
     options: dict[str, Any] = field(default_factory=dict)
     audit: dict[str, str] | None = None  # the audit annotations of the request, if it is recorded
+    verb: str = "update"  # of an UPDATE: update or patch
 
     def targets(self, resource: Resource) -> bool:
         """Whether this is a write of an object of that kind, and not of a subresource."""
@@ -78,6 +80,17 @@ class Reviewer(Protocol):
     """
 
     def review(self, request: Request) -> Review: ...
+
+
+class Checker(Protocol):
+    """Finds faults of objects that need more than the object: other objects, the user, compiled expressions.
+
+    They are reported together with those of the kind's own validation.
+    """
+
+    def concerns(self, group: str, plural: str, subresource: str) -> bool: ...
+
+    def faults(self, request: Request) -> Iterable[FieldError]: ...
 
 
 class PodReviewer:

@@ -1,7 +1,7 @@
 """The one configuration document: `apiVersion: wharfinger.dev/v1alpha1, kind: WharfingerConfiguration`.
 
 It has a block for the scheduler, one for simulated nodes and one for each system that brings settings; an absent block
-means the defaults. Unknown keys are refused with their path. The `scheduler` block has the form of a
+means the defaults. `kubernetesVersion` names the version of Kubernetes whose rules apply. Unknown keys are refused with their path. The `scheduler` block has the form of a
 KubeSchedulerConfiguration and is read by the scheduler itself.
 """
 
@@ -14,11 +14,17 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from wharfinger.api.fields import FieldError, describe
+from wharfinger.api.fields import FieldError, describe, not_supported
+from wharfinger.api.kubernetes_version import SUPPORTED, KubernetesVersion, named_version
 from wharfinger.system import settings_key, systems
 
 API_VERSION = "wharfinger.dev/v1alpha1"
 KIND = "WharfingerConfiguration"
+
+PUBLISHED_NAME = "wharfinger-config"
+"""The ConfigMap in which a control plane publishes its configuration, under the key below: that of the embedded API server
+in kube-system, that of `wharf install` in its own namespace."""
+PUBLISHED_KEY = "config.yaml"
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
@@ -45,6 +51,7 @@ class _CoreBlocks(Block, frozen=True):
     metadata: dict[str, Any] = msgspec.field(default_factory=dict)
     scheduler: dict[str, Any] = msgspec.field(default_factory=dict)
     nodes: NodesSettings = NodesSettings()
+    kubernetes_version: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +61,18 @@ class Configuration:
     scheduler: dict[str, Any] = dataclass_field(default_factory=dict)
     nodes: NodesSettings = dataclass_field(default_factory=NodesSettings)
     blocks: tuple[Block, ...] = ()
+    kubernetes: KubernetesVersion | None = None  # None: that of the server, or the reference where there is none
 
     def of(self, block: type[S]) -> S:
         return next((each for each in self.blocks if isinstance(each, block)), None) or block()
+
+    def document(self) -> dict[str, Any]:
+        """The document that `load_configuration` reads; defaults included."""
+        keys = {each: key for key, each in settings_by_key().items()}
+        blocks = {keys[type(block)]: msgspec.to_builtins(block) for block in self.blocks}
+        core = {"scheduler": self.scheduler, "nodes": msgspec.to_builtins(self.nodes)}
+        known = {} if self.kubernetes is None else {"kubernetesVersion": str(self.kubernetes)}
+        return {"apiVersion": API_VERSION, "kind": KIND, **known, **core, **blocks}
 
     def having(self, *blocks: Block) -> Configuration:
         """This configuration with the given blocks in place of its own."""
@@ -75,11 +91,15 @@ class BadConfiguration(ValueError):
 def load_configuration(document: dict[str, Any]) -> Configuration:
     of_systems = {key: value for key, value in document.items() if key in settings_by_key()}
     errors = _faults(document, _known(), "")
+    stated = document.get("kubernetesVersion")
+    if isinstance(stated, str) and stated not in SUPPORTED:
+        errors.append(not_supported("kubernetesVersion", stated, SUPPORTED))
     if not errors:
         core = msgspec.convert({key: value for key, value in document.items() if key not in of_systems}, _CoreBlocks)
         blocks = tuple(msgspec.convert(value, settings_by_key()[key]) for key, value in of_systems.items())
         changed = tuple(block for block in blocks if block != type(block)())
-        return Configuration(core.scheduler, core.nodes, changed)
+        kubernetes = None if core.kubernetes_version is None else named_version(core.kubernetes_version)
+        return Configuration(core.scheduler, core.nodes, changed, kubernetes)
     raise BadConfiguration(errors)
 
 

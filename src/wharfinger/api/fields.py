@@ -63,8 +63,12 @@ def too_many(path: str, actual: int, limit: int) -> FieldError:
     return FieldError(path, "FieldValueTooMany", f"Too many: {actual}: must have at most {limit} items")
 
 
+MALFORMED = "FieldValueTypeInvalid"
+"""The reason of faults in the structure of a document."""
+
+
 def wrong_type(path: str, value: Any, expected: str) -> FieldError:
-    return FieldError(path, "FieldValueTypeInvalid", f"Invalid value: {show(value)}: must be of type {expected}")
+    return FieldError(path, MALFORMED, f"Invalid value: {show(value)}: must be of type {expected}")
 
 
 def immutable(path: str, value: Any) -> FieldError:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
+from wharfinger.api.device_quota import DEVICE_CLASS_PREFIX
 from wharfinger.api.quantity import NANO, format_nano, parse_nano, value
 from wharfinger.api.registry import Document, Resource
 from wharfinger.api.resource_names import PLAIN, ResourceNames
@@ -71,7 +72,9 @@ def pod_usage(pod: Pod, now: float, names: ResourceNames = PLAIN) -> Amounts:
         if name.startswith("hugepages-") or is_device(name):
             for each in (name, *names.others(name)):
                 amounts[each] = amounts[f"requests.{each}"] = amount
-        elif "/" in name and not name.rpartition("/")[0].endswith("kubernetes.io"):
+        elif name.startswith(DEVICE_CLASS_PREFIX) or (
+            "/" in name and not name.rpartition("/")[0].endswith("kubernetes.io")
+        ):
             amounts[f"requests.{name}"] = amount
     return amounts
 

@@ -10,9 +10,12 @@ Scheduler, quota and nodes all count with these functions. All amounts are exact
     sum_containers(spec, of) the sum of any amounts by container
     qos_class(pod)           Guaranteed, Burstable or BestEffort
     in_units(nano)           nano-units to scheduler units
+    amount_text(name, n)     scheduler units for people
+    quantity_of(name, n)     scheduler units as an exact quantity
 
 The rules are those of component-helpers' resource/helpers.go with in-place resize of containers and of pod-level
-resources enabled, as in Kubernetes 1.36. Malformed quantities raise BadQuantity; validated pods have none.
+resources enabled. They differ between versions of Kubernetes for pods that are being resized. Malformed quantities raise
+BadQuantity; validated pods have none.
 """
 
 from __future__ import annotations
@@ -20,8 +23,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Literal
 
-from wharfinger.api.quantity import NANO, parse_nano
-from wharfinger.api.views.pods import Container, ContainerStatus, Pod, PodSpec, Quantities, ResourceRequirements
+from wharfinger.api.kubernetes_version import REFERENCE, KubernetesVersion
+from wharfinger.api.quantity import NANO, format_nano, parse_nano
+from wharfinger.api.views.pods import (
+    ActualResources,
+    Container,
+    ContainerStatus,
+    Pod,
+    PodSpec,
+    Quantities,
+    ResourceRequirements,
+)
 
 CPU = "cpu"
 MEMORY = "memory"
@@ -38,32 +50,38 @@ NONZERO: Amounts = {CPU: 100 * _MILLI, MEMORY: 200 * 1024 * 1024 * NANO}
 """What scoring assumes for a container without requests: a tenth of a core and 200 MiB."""
 
 
-def requests(pod: Pod) -> Amounts:
-    return in_units(requests_nano(pod))
+def requests(pod: Pod, kubernetes: KubernetesVersion = REFERENCE) -> Amounts:
+    return in_units(requests_nano(pod, kubernetes=kubernetes))
 
 
 def limits(pod: Pod) -> Amounts:
     return in_units(limits_nano(pod))
 
 
-def nonzero_requests(pod: Pod) -> tuple[int, int]:
+def nonzero_requests(pod: Pod, kubernetes: KubernetesVersion = REFERENCE) -> tuple[int, int]:
     """Thousandths of a core and bytes. An explicit request of zero stays zero."""
-    plain = requests_nano(pod)
+    plain = requests_nano(pod, kubernetes=kubernetes)
     if _pod_level(pod.spec.resources, "requests"):
         # Pod-level requests cover all containers: the defaults apply only to resources that they do not name.
         missing = {name: amount for name, amount in NONZERO.items() if name not in plain}
     else:
         missing = NONZERO
-    units = in_units(requests_nano(pod, missing=missing) if missing else plain)
+    units = in_units(requests_nano(pod, missing=missing, kubernetes=kubernetes) if missing else plain)
     return units.get(CPU, 0), units.get(MEMORY, 0)
 
 
-def requests_nano(pod: Pod, *, missing: Mapping[str, int] | None = None, overhead: bool = True) -> Amounts:
+def requests_nano(
+    pod: Pod,
+    *,
+    missing: Mapping[str, int] | None = None,
+    overhead: bool = True,
+    kubernetes: KubernetesVersion = REFERENCE,
+) -> Amounts:
     """`missing` has the request to assume for a resource that a container does not name."""
     if _is_plain(pod):
         plain = nano(pod.spec.containers[0].resources.requests)
         return {**missing, **plain} if missing else plain
-    total = _total(pod, "requests", missing)
+    total = _total(pod, "requests", missing, kubernetes)
     if overhead:
         add_amounts(total, nano(pod.spec.overhead))
     return total
@@ -74,18 +92,31 @@ def _is_plain(pod: Pod) -> bool:
     spec, status = pod.spec, pod.status
     if len(spec.containers) != 1 or spec.init_containers or spec.resources is not None or spec.overhead:
         return False
-    if status.init_container_statuses:
+    if status.resources is not None or status.init_container_statuses or _resize_infeasible(pod):
         return False
     wanted, name = spec.containers[0].resources.requests, spec.containers[0].name
     for each in status.container_statuses:
-        if each.name == name and each.resources is not None:
-            if each.resources.requests != wanted or (each.allocated_resources or wanted) != wanted:
+        if each.name == name:
+            actual = None if each.resources is None else each.resources.requests
+            allocated = each.allocated_resources
+            if (actual is not None and actual != wanted) or (allocated is not None and allocated != wanted):
                 return False
     return True
 
 
-def limits_nano(pod: Pod, *, overhead: bool = True) -> Amounts:
-    total = _total(pod, "limits")
+def in_resize(pod: Pod) -> bool:
+    """Whether the requests depend on the status of the pod. If not, they are the same for all pods of its spec."""
+    status = pod.status
+    if status.resources is not None or (status.conditions and _resize_infeasible(pod)):
+        return True
+    return any(
+        each.resources is not None or each.allocated_resources is not None
+        for each in (*status.container_statuses, *status.init_container_statuses)
+    )
+
+
+def limits_nano(pod: Pod, *, overhead: bool = True, kubernetes: KubernetesVersion = REFERENCE) -> Amounts:
+    total = _total(pod, "limits", None, kubernetes)
     if overhead:
         # Overhead is added to existing limits only.
         for name, amount in nano(pod.spec.overhead).items():
@@ -94,20 +125,94 @@ def limits_nano(pod: Pod, *, overhead: bool = True) -> Amounts:
     return total
 
 
-def _total(pod: Pod, part: Literal["requests", "limits"], missing: Mapping[str, int] | None = None) -> Amounts:
+Part = Literal["requests", "limits"]
+
+
+def _total(pod: Pod, part: Part, missing: Mapping[str, int] | None, kubernetes: KubernetesVersion) -> Amounts:
     """The sum over containers, replaced by the pod-level amount for resources that have one; without overhead."""
+    if kubernetes < KubernetesVersion.V1_37:
+        return _total_before_1_37(pod, part, missing)
+    total = _of_containers(pod, part, missing)
+    level, status = pod.spec.resources, pod.status
+    if level is not None and (_pod_level(level, part) or (part == "limits" and _pod_level(level, "requests"))):
+        amounts = nano(getattr(level, part))
+        if status.resources is not None:
+            if _resize_infeasible(pod):
+                amounts = {}
+            _raise(amounts, nano(getattr(status.resources, part) or {}))
+            if part == "requests":
+                _raise(amounts, nano(status.allocated_resources or {}))
+        total.update({name: amount for name, amount in amounts.items() if is_pod_level(name)})
+    return total
+
+
+def _of_containers(pod: Pod, part: Part, missing: Mapping[str, int] | None) -> Amounts:
+    """The largest of what the containers want, were allocated and have, each summed up over all containers. An infeasible
+    resize does not count. Once the status has the sums for the whole pod, they stand for those of its containers."""
+    infeasible, status = _resize_infeasible(pod), pod.status
+
+    def total(amounts_of: Callable[[Container], Quantities]) -> Amounts:
+        if missing:
+            return sum_containers(pod.spec, lambda container: {**missing, **nano(amounts_of(container))})
+        return sum_containers(pod.spec, lambda container: nano(amounts_of(container)))
+
+    def desired(container: Container) -> Quantities:
+        quantities: Quantities = getattr(container.resources, part)
+        return quantities
+
+    if not in_resize(pod):
+        return total(desired)
+    statuses = {each.name: each for each in (*status.init_container_statuses, *status.container_statuses)}
+
+    def allocated(container: Container) -> Quantities:
+        known = statuses.get(container.name)
+        if known is not None and known.allocated_resources is not None:
+            return known.allocated_resources
+        return {} if infeasible else desired(container)
+
+    def actual(container: Container) -> Quantities:
+        known = statuses.get(container.name)
+        stated = None if known is None else _stated(known.resources, part)
+        if stated is not None:
+            return stated
+        if part == "requests":
+            return allocated(container)
+        return {} if infeasible else desired(container)
+
+    sums = [] if infeasible else [total(desired)]
+    stated = _stated(status.resources, part)
+    if part == "limits":
+        sums.append(total(actual) if stated is None else nano(stated))
+    elif stated is not None and status.allocated_resources is not None:
+        sums += (nano(stated), nano(status.allocated_resources))
+    else:
+        sums += (total(actual), total(allocated))
+    largest: Amounts = {}
+    for amounts in sums:
+        _raise(largest, amounts)
+    return largest
+
+
+def _stated(resources: ActualResources | None, part: Part) -> Quantities | None:
+    if resources is None:
+        return None
+    return resources.requests if part == "requests" else resources.limits
+
+
+def _total_before_1_37(pod: Pod, part: Part, missing: Mapping[str, int] | None) -> Amounts:
+    """The same in 1.36: the largest amount for each container, then the sum."""
     infeasible = _resize_infeasible(pod)
     statuses = _resizable_statuses(pod)
 
     def effective(
-        desired: ResourceRequirements, actual: ResourceRequirements | None, allocated: Quantities | None
+        desired: ResourceRequirements, actual: ActualResources | None, allocated: Quantities | None
     ) -> Amounts:
         """During a resize: the largest of desired, allocated and actual. An infeasible desired amount does not count."""
         stated = nano(getattr(desired, part))
         if actual is None:
             return stated
         result = {} if infeasible else stated
-        _raise(result, nano(getattr(actual, part)))
+        _raise(result, nano(_stated(actual, part) or {}))
         if part == "requests":
             _raise(result, nano(allocated or {}))
         return result
@@ -150,6 +255,23 @@ def qos_class(pod: Pod) -> str:
 def in_units(amounts: Mapping[str, int]) -> Amounts:
     """Nano-units to scheduler units: thousandths of cpu, whole units of the rest, rounded up."""
     return {name: min(-(-amount // (_MILLI if name == CPU else NANO)), MOST) for name, amount in amounts.items()}
+
+
+def amount_text(resource: str, amount: int) -> str:
+    """An amount in scheduler units for people: cores of cpu, bytes with a binary suffix. Rounded to a tenth of the suffix."""
+    if resource == CPU:
+        return f"{amount / 1000:g}"
+    for suffix, size in (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20)):
+        if abs(amount) >= size:
+            return f"{round(amount / size, 1):g}{suffix}"
+    return str(amount)
+
+
+def quantity_of(resource: str, amount: int) -> str:
+    """An amount in scheduler units as an exact quantity."""
+    if resource == CPU:
+        return format_nano(amount * _MILLI)
+    return format_nano(amount * NANO, "binary" if resource in (MEMORY, EPHEMERAL_STORAGE) else "decimal")
 
 
 def nano(quantities: Quantities) -> Amounts:

@@ -18,6 +18,7 @@ from wharfinger.admission.authorization import Authorizer
 from wharfinger.admission.rbac import MASTERS, Attributes, RbacDecision, RbacIndex
 from wharfinger.admission.request import User
 from wharfinger.api.errors import ApiError, BadRequest, InternalError
+from wharfinger.api.kubernetes_version import REFERENCE, RELEASES, KubernetesVersion
 from wharfinger.api.registry import Kind
 from wharfinger.api.selectors import BadSelector, parse_field_selector
 from wharfinger.apiserver.audit.recording import Auditor
@@ -42,7 +43,6 @@ from wharfinger.store.store import Store
 
 log = logging.getLogger(__name__)
 
-KUBERNETES = ("1", "36", "v1.36.4")  # the version of Kubernetes whose behaviour is implemented
 _CACHED = {"cache-control": "public, max-age=3600"}  # of what verifies tokens
 _SELECTING = frozenset(("list", "watch", "deletecollection"))
 
@@ -66,8 +66,10 @@ class ApiServerApplication:
         limits: FairnessLimits | None = None,
         auditor: Auditor | None = None,
         metrics: CollectorRegistry | None = None,
+        kubernetes: KubernetesVersion = REFERENCE,
     ) -> None:
         self.store = store
+        self.kubernetes = kubernetes
         self.address = ""
         self.ready = False
         self.stopping = False
@@ -361,13 +363,13 @@ class ApiServerApplication:
         await exchange.json(found, media=accepted.media)
 
     async def _version(self, exchange: ApiExchange) -> None:
-        major, minor, text = KUBERNETES
+        major, minor = str(self.kubernetes).split(".")
         await exchange.json(
             indented(
                 {
                     "major": major,
                     "minor": minor,
-                    "gitVersion": f"{text}+wharfinger.{wharfinger.__version__}",
+                    "gitVersion": f"v{RELEASES[self.kubernetes]}+wharfinger.{wharfinger.__version__}",
                     "gitCommit": "",
                     "gitTreeState": "clean",
                     "buildDate": "1970-01-01T00:00:00Z",

@@ -14,6 +14,7 @@ import msgspec
 
 import wharfinger
 from wharfinger.api.errors import NotAcceptable
+from wharfinger.api.kubernetes_version import REFERENCE, RELEASES
 from wharfinger.api.registry import Document, Kind, Registry
 from wharfinger.api.schema.definitions import META, PREFIX, definition_name, definitions
 from wharfinger.apiserver import openapi_custom, openapi_protobuf
@@ -23,7 +24,7 @@ from wharfinger.apiserver.negotiation import JSON, accept
 from wharfinger.apiserver.openapi_paths import THREE, TWO, Flavour, operations
 from wharfinger.apiserver.resources import unknown_path
 
-_INFO = {"title": "Wharfinger", "version": "v1.36.4"}
+_INFO = {"title": "Wharfinger", "version": f"v{RELEASES[REFERENCE]}"}
 _STANDARD = ("DeleteOptions", "Status", "APIResourceList", "WatchEvent", "Patch")
 
 

@@ -26,6 +26,7 @@ from wharfinger.admission.rbac_escalation import EscalationReviewer
 from wharfinger.api.configuration import Configuration
 from wharfinger.api.kinds import registry
 from wharfinger.api.kinds.builtin import NODES, PODS, SECRETS, SERVICE_ACCOUNTS
+from wharfinger.api.kubernetes_version import REFERENCE
 from wharfinger.api.registry import Document, Kind
 from wharfinger.api.views import ClusterRole, view
 from wharfinger.apiserver.admission.mutating_policies import MutatingPolicyReviewer
@@ -40,7 +41,7 @@ from wharfinger.apiserver.audit.log import AuditLogSettings
 from wharfinger.apiserver.audit.policy import AuditPolicy, default_policy
 from wharfinger.apiserver.audit.recording import Auditor
 from wharfinger.apiserver.authentication import Authenticator
-from wharfinger.apiserver.bootstrap import bootstrap
+from wharfinger.apiserver.bootstrap import bootstrap, publish_configuration
 from wharfinger.apiserver.certificates import prepare_certificates
 from wharfinger.apiserver.client_certificates import KubeletTls
 from wharfinger.apiserver.credentials import StaticCredentials, component_users, load_credentials
@@ -123,6 +124,7 @@ async def open_application(
     await bootstrap(store)
     for system in systems():
         await system.bootstrap(LocalClient(store))
+    await publish_configuration(store, configuration)
     await keeper.start()
     lookup = _lookup(store)
     authenticator = Authenticator(credentials.users, signer, lookup, now)
@@ -139,6 +141,7 @@ async def open_application(
         limits=limits,
         auditor=auditor,
         metrics=metrics,
+        kubernetes=configuration.kubernetes or REFERENCE,
     )
     mutating = WebhookReviewer(store, authorizer.allowed, mutating=True)
     validating = WebhookReviewer(store, authorizer.allowed, mutating=False)

@@ -397,6 +397,12 @@ def _measured(bounds: list[SizeBound]) -> _Estimated:
     return bounds[0].weight * _PYTHON_ELEMENT, bounds[0].item()
 
 
+def _sets(bounds: list[SizeBound]) -> _Estimated:
+    """In Python: every element of one list with every element of the other."""
+    left, right = bounds[0].weight, bounds[-1].weight
+    return (left + right) * _PYTHON_ELEMENT + left * right * 3, SCALAR
+
+
 _FUNCTIONS: dict[str, Callable[[list[SizeBound]], _Estimated]] = {
     **dict.fromkeys(("_&&_", "_||_", "!_", "@not_strictly_false", "_<_", "_<=_", "_>_", "_>=_", "size"), _scalar),
     **dict.fromkeys(("_-_", "_*_", "_/_", "_%_", "-_", "int", "uint", "double", "bool", "type"), _scalar),
@@ -408,6 +414,7 @@ _FUNCTIONS: dict[str, Callable[[list[SizeBound]], _Estimated]] = {
     **dict.fromkeys(("string", "bytes"), _text),
     **dict.fromkeys(("parseJSON", "getQuery"), _parsed),
     **dict.fromkeys(("_?._", "_[?_]"), _optional),
+    **dict.fromkeys(("sets.contains", "sets.equivalent", "sets.intersects"), _sets),
     "_[_]": _indexed,
     "_+_": _added,
     "@in": _contained,

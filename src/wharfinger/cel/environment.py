@@ -50,10 +50,17 @@ class Environment:
     """Variables by type, the libraries of Kubernetes, and `functions` of whoever owns the environment."""
 
     def __init__(
-        self, variables: Mapping[str, cel.Type], functions: Sequence[cel.FunctionDecl] = (), *, types: Any = None
+        self,
+        variables: Mapping[str, cel.Type],
+        functions: Sequence[cel.FunctionDecl] = (),
+        *,
+        types: Any = None,
+        library: Sequence[cel.FunctionDecl] | None = None,
     ) -> None:
-        """`types` is the descriptor pool of the message types that variables have."""
+        """`types` is the descriptor pool of the message types that variables have; `library` replaces the functions of
+        Kubernetes, for an environment that only checks expressions (see `checking`)."""
         self.variables = tuple(variables)
+        library = kubernetes_functions() if library is None else library
         self._env = cel.NewEnv(
             descriptor_pool=types,
             variables=dict(variables),
@@ -63,7 +70,7 @@ class Environment:
                 ext_bindings.ExtBindings(),
                 ext_encoders.ExtEncoders(),
                 ext_math.ExtMath(),
-                cel.CelExtension("wharfinger", [*kubernetes_functions(), *functions]),
+                cel.CelExtension("wharfinger", [*library, *functions]),
             ],
         )
 
@@ -75,10 +82,15 @@ class Environment:
             message = str(error).removeprefix("INVALID_ARGUMENT: ").removesuffix(" [INVALID_ARGUMENT]")
             raise InvalidExpression(f"compilation failed: {message}") from None
 
-    def bind(self, values: Mapping[str, Any], context: Any = None) -> Bindings:
+    def adopt(self, text: str, checked: bytes) -> Program:
+        """A program for an expression that was checked in another environment, with functions of the same names."""
+        return Program(text, self._env.deserialize(checked))
+
+    def bind(self, values: Mapping[str, Any], context: Any = None, *, size: Extent | None = None) -> Bindings:
         """Converts the values of variables once for all expressions. A variable without a value is an error only in
-        expressions that read it."""
-        return Bindings(self, self._env.Activation(dict(values)), extent(list(values.values())), context, values)
+        expressions that read it. `size` is a bound of the values, where it is known; measuring them takes time."""
+        size = extent(list(values.values())) if size is None else size
+        return Bindings(self, self._env.Activation(dict(values)), size, context, values)
 
 
 class Bindings:
@@ -109,9 +121,18 @@ class Program:
         self.type = _TYPE_NAMES.get(name, name.lower())
 
     @property
+    def checked(self) -> bytes:
+        """The expression with its types, for `Environment.adopt`."""
+        return bytes(self._expression.serialize())
+
+    @property
     def functions(self) -> frozenset[str]:
         """The names of all functions that the expression calls."""
         return self._model.functions
+
+    def cost_on(self, size: Extent) -> float:
+        """The estimated cost on any values of that size."""
+        return self._model.cost(size)
 
     def cost(self, bindings: Bindings, limit: float = PER_EXPRESSION) -> float:
         """The estimated cost; if it is above the limit, a closer estimate."""

@@ -100,6 +100,10 @@ def kubernetes_functions() -> list[cel.FunctionDecl]:
         function("max", (DYN, (LIST,), lists.largest)),
         function("indexOf", *((INT, (LIST, kind), lists.index_of) for kind in anything)),
         function("lastIndexOf", *((INT, (LIST, kind), lists.last_index_of) for kind in anything)),
+        # sets
+        free_function("sets.contains", (BOOL, (LIST, LIST), lists.contains_all)),
+        free_function("sets.equivalent", (BOOL, (LIST, LIST), lists.equivalent)),
+        free_function("sets.intersects", (BOOL, (LIST, LIST), lists.intersects)),
         # regular expressions
         function("find", (TEXT, (TEXT, TEXT), regex.find)),
         function(

@@ -50,3 +50,15 @@ def index_of(values: list[Any], wanted: Any) -> int:
 
 def last_index_of(values: list[Any], wanted: Any) -> int:
     return next((index for index in range(len(values) - 1, -1, -1) if _same(values[index], wanted)), -1)
+
+
+def contains_all(values: list[Any], wanted: list[Any]) -> bool:
+    return all(any(_same(value, each) for value in values) for each in wanted)
+
+
+def equivalent(values: list[Any], others: list[Any]) -> bool:
+    return contains_all(values, others) and contains_all(others, values)
+
+
+def intersects(values: list[Any], others: list[Any]) -> bool:
+    return any(_same(value, each) for value in values for each in others)

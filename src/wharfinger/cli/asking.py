@@ -66,18 +66,21 @@ def ask(
 ) -> T:
     """The answer to a question about what the files hold, or about a live cluster."""
     import asyncio
+    from dataclasses import replace
 
     from wharfinger.api.configuration import Configuration
     from wharfinger.api.kinds import registry
     from wharfinger.api.kinds.builtin import NODES
     from wharfinger.cli.simulating import bad_input, configured, loaded_world, read
+    from wharfinger.client.running_configuration import running_configuration
+    from wharfinger.client.server_version import version_to_follow
     from wharfinger.client.timers import SystemClock
 
     with bad_input():
         if paths:
             inputs = read(paths, config)
         else:
-            configuration = Configuration() if config is None else configured(config, Configuration())
+            given = None if config is None else configured(config, Configuration())
     if paths:
         with bad_input(), interruptible():
             world = loaded_world(inputs)
@@ -92,7 +95,9 @@ def ask(
         try:
             # Informers would retry for ever against a server that does not answer.
             await client.list(NODES, limit=1)
-            return await question(client, SystemClock(), configuration, registry())
+            configuration = given or await running_configuration(client) or Configuration()
+            known = configuration.kubernetes or await version_to_follow(client, refusals=1)
+            return await question(client, SystemClock(), replace(configuration, kubernetes=known), registry())
         finally:
             await client.close()
 

@@ -40,6 +40,44 @@ def read(paths: Iterable[str], config: Path | None = None, *, strict: bool = Fal
     return inputs
 
 
+def live_inputs(kubeconfig: str | None, context: str | None) -> tuple[Inputs, float]:
+    """The state of a live cluster, and the current time."""
+    import asyncio
+    import time
+    from dataclasses import replace
+
+    from wharfinger.api.configuration import Configuration
+    from wharfinger.api.kinds import registry
+    from wharfinger.api.manifests import Manifest, Source
+    from wharfinger.cli.options import open_client
+    from wharfinger.client.running_configuration import running_configuration
+    from wharfinger.client.server_version import version_to_follow
+    from wharfinger.simulate.inputs import Inputs
+    from wharfinger.simulate.snapshots import take
+
+    manifests: list[Manifest] = []
+    configuration = Configuration()
+    source = Source("the cluster", 1, 1)
+
+    async def read_cluster() -> None:
+        nonlocal configuration
+        client = open_client(kubeconfig, context)
+        try:
+            header = await take(
+                client, registry(), time.time(), lambda document: manifests.append(Manifest(document, source))
+            )
+            running = await running_configuration(client) or Configuration()
+            known = running.kubernetes or await version_to_follow(client, refusals=1)
+            configuration = replace(running, kubernetes=known)
+        finally:
+            await client.close()
+        for (_, kind), why in header.not_read.items():
+            click.echo(f"Note: {kind} could not be read, so what depends on it is left out: {why}", err=True)
+
+    asyncio.run(read_cluster())
+    return Inputs(manifests, configuration=configuration), time.time()
+
+
 def refuse_nothing(inputs: Inputs, paths: Iterable[str]) -> None:
     """Raises BadInput if the files have nothing to simulate, which is probably a mistake."""
     from wharfinger.simulate.inputs import BadInput
@@ -80,7 +118,7 @@ def configured(path: Path, present: Configuration) -> Configuration:
             loaded = load_configuration(document)
         else:
             loaded = replace(present, scheduler=document)
-        profiles.load(loaded.scheduler)
+        profiles.load(loaded.scheduler, settings=loaded)
     except (BadConfiguration, BadSchedulerConfiguration) as error:
         raise BadInput([f"{path}: {fault}" for fault in error.errors]) from error
     except yaml.YAMLError as error:

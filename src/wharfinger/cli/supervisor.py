@@ -16,6 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import click
 
@@ -25,6 +26,7 @@ from wharfinger.cli.run_state import ComponentState, RunState, read_server
 from wharfinger.system import systems
 
 SERVER = "apiserver"
+DASHBOARD = "dashboard"
 _SHORTEST, _LONGEST = 1.0, 30.0  # seconds before a component is restarted
 _SOUND = 60.0  # seconds of running after which the back-off is reset
 _START = 60.0  # seconds for the API server to start listening; a large data file takes long to load
@@ -54,6 +56,12 @@ class ControlPlaneOptions:
     free_port: bool = False
     host: str = "127.0.0.1"
     server_arguments: list[str] = field(default_factory=list)  # more arguments of the API server
+    dashboard: bool = True
+
+    @property
+    def link_file(self) -> Path:
+        """Where the dashboard writes the link that was not used yet."""
+        return self.data_dir / "dashboard-link"
 
 
 @dataclass(slots=True)
@@ -73,6 +81,7 @@ class Supervisor:
         self._stopping = asyncio.Event()
         self._children: list[_Child] = []
         self._tasks: list[asyncio.Task[None]] = []
+        self._dashboard: _Child | None = None
         self._mute = False  # whether it was reported that the state cannot be written
         config = "" if plan.config is None else str(plan.config)
         self.state = RunState(os.getpid(), str(plan.data_dir), started=time.time(), config=config, nodes=plan.nodes)
@@ -95,7 +104,33 @@ class Supervisor:
             child = self._add(name, self._arguments(name))
             await self._launch(child)
             self._watch(child)
+        if plan.dashboard:
+            await self._start_dashboard()
         self._note()
+
+    async def _start_dashboard(self) -> None:
+        """The dashboard acts with the administrator's rights, as whoever reads the kubeconfig does."""
+        plan = self._plan
+        plan.link_file.unlink(missing_ok=True)
+        configured = [] if plan.config is None else ["--config", str(plan.config)]
+        arguments = ["--kubeconfig", self.state.kubeconfig, "--link-file", str(plan.link_file), *configured]
+        self._dashboard = self._add(DASHBOARD, arguments)
+        await self._launch(self._dashboard)
+        self._watch(self._dashboard)
+
+    async def dashboard_link(self) -> str:
+        """The link that opens the dashboard; empty if it does not start in time."""
+        if self._dashboard is None:
+            return ""
+        deadline = time.monotonic() + _START
+        while time.monotonic() < deadline and not self._stopping.is_set():
+            if self._plan.link_file.exists():
+                link = self._plan.link_file.read_text().strip()
+                # After a restart, an open page must find it at the same port.
+                self._dashboard.arguments += ["--port", str(urlsplit(link).port)]
+                return link
+            await asyncio.sleep(0.05)
+        return ""
 
     async def run(self) -> None:
         """Runs until a signal arrives, then stops all components, the API server last."""

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from contextvars import ContextVar
 from typing import TypeVar
 
+from wharfinger.api.kubernetes_version import KubernetesVersion
 from wharfinger.api.requests import READS, ApiRequest
 from wharfinger.client.interface import Client, WatchEvent
 
@@ -44,6 +45,9 @@ class FencedClient(Client):
 
     def stream(self, request: ApiRequest[WatchEvent[T]]) -> AsyncIterator[WatchEvent[T]]:
         return self._client.stream(request)
+
+    async def kubernetes_version(self) -> KubernetesVersion:
+        return await self._client.kubernetes_version()
 
     async def close(self) -> None:
         await self._client.close()

@@ -17,6 +17,7 @@ import msgspec
 
 import wharfinger
 from wharfinger.api.errors import ApiError, ServiceUnavailable, Unauthorized
+from wharfinger.api.kubernetes_version import KubernetesVersion, version_of_server
 from wharfinger.api.requests import ApiRequest
 from wharfinger.client.access import ClusterAccess
 from wharfinger.client.backoff import Backoff
@@ -116,6 +117,9 @@ class HttpClient(Client):
     async def fetch(self, path: str) -> bytes:
         """The body of any path of the server, such as `/version` or `/openapi/v3`."""
         return (await self._exchange(HttpRequest("GET", path), timeout=self._timeout)).body
+
+    async def kubernetes_version(self) -> KubernetesVersion:
+        return version_of_server(msgspec.json.decode(await self.fetch("/version"), type=dict[str, object]))
 
     async def close(self) -> None:
         await self._transport.close()

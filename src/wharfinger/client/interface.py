@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Generic, TypedDict, TypeVar, Unpack, overload
 
+from wharfinger.api.kubernetes_version import REFERENCE, KubernetesVersion
 from wharfinger.api.registry import Document, Resource
 from wharfinger.api.requests import ApiRequest, WriteVerbs
 
@@ -67,6 +68,10 @@ class Client(WriteVerbs[Document]):
     @abstractmethod
     def stream(self, request: ApiRequest[WatchEvent[T]]) -> AsyncIterator[WatchEvent[T]]:
         """Sends a watch and yields its events."""
+
+    async def kubernetes_version(self) -> KubernetesVersion:
+        """The version whose rules apply on the server. A store in this process has no other than the reference."""
+        return REFERENCE
 
     @abstractmethod
     async def close(self) -> None: ...

@@ -20,6 +20,7 @@ from wharfinger.controllers.context import ControllerContext
 from wharfinger.controllers.cron_job import CronJobController
 from wharfinger.controllers.daemon_set.controller import DaemonSetController
 from wharfinger.controllers.deployment.controller import DeploymentController
+from wharfinger.controllers.devices import DeviceTaintEvictionController, ResourceClaimController
 from wharfinger.controllers.disruption import DisruptionController
 from wharfinger.controllers.endpoints import (
     EndpointsController,
@@ -73,6 +74,8 @@ _STOCK: dict[str, Factory] = {
     "ephemeral-volume": EphemeralVolumes,
     "pvc-protection": ClaimProtection,
     "pv-protection": VolumeProtection,
+    "resourceclaim": ResourceClaimController,
+    "devicetainteviction": DeviceTaintEvictionController,
     "ttlafterfinished": TTLAfterFinishedController,
 }
 
@@ -106,6 +109,8 @@ SPEAKERS = {
     "tainteviction": "taint-eviction-controller",
     "persistentvolume-binder": "persistentvolume-controller",
     "ephemeral-volume": "ephemeral_volume",
+    "resourceclaim": "resource_claim",
+    "devicetainteviction": "device-taint-eviction-controller",
     "ttlafterfinished": "ttl-after-finished-controller",
 }
 """The event source of controllers that kube-controller-manager has too."""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from wharfinger.admission.quota import QuotaExtensions
+from wharfinger.api import device_quota
 from wharfinger.api import quota as rules
 from wharfinger.api.keys import ObjectKey
 from wharfinger.api.kinds.builtin import (
     CONFIG_MAPS,
+    DEVICE_CLASSES,
     PERSISTENT_VOLUME_CLAIMS,
     PODS,
     REPLICATION_CONTROLLERS,
+    RESOURCE_CLAIMS,
     RESOURCE_QUOTAS,
     SECRETS,
     SERVICES,
@@ -94,7 +97,30 @@ class ResourceQuotaController(ContextController[ObjectKey]):
         for resource in self._resources(quota):
             for item in await self._objects(resource, namespace):
                 rules.add(total, rules.usage(resource, item, now))
+        if device_quota.may_count_claims(quota.spec.hard):
+            rules.add(total, await self._devices(quota, lambda pod: rules.pod_usage(pod, now, names)))
         return total, again
+
+    async def _devices(self, quota: ResourceQuota, of_pod: Callable[[Pod], Amounts]) -> Amounts:
+        """What the ResourceClaims of a namespace are charged."""
+        namespace = quota.metadata.namespace
+        extended = device_quota.extended_names(await self._objects(DEVICE_CLASSES, ""))
+        if not device_quota.counts_claims(quota.spec.hard, extended):
+            return {}
+        claims = await self._objects(RESOURCE_CLAIMS, namespace)
+        owners = [device_quota.extended_claim_owner(claim) for claim in claims]
+        total: Amounts = {}
+        for claim, owner in zip(claims, owners):
+            paid: Amounts = {}
+            pod = None if owner is None else self.pods.get(owner[0], namespace)
+            if pod is not None and owner is not None and pod.metadata.uid == owner[1]:
+                status = pod.status.extended_resource_claim_status
+                named = None if status is None else status.resource_claim_name
+                others = (other for other, of in zip(claims, owners) if of == owner)
+                if device_quota.is_extended_claim_of(claim, named, others):
+                    paid = of_pod(pod)
+            rules.add(total, device_quota.device_claim_usage(claim, extended, paid))
+        return total
 
     def _resources(self, quota: ResourceQuota) -> Iterable[Resource]:
         """The kinds other than pods that the quota counts."""
@@ -103,6 +129,8 @@ class ResourceQuotaController(ContextController[ObjectKey]):
             if name.startswith("count/"):
                 plural, _, group = name.removeprefix("count/").partition(".")
                 kind = self.context.registry.of_plural(group, plural)
+                if (group, plural) == (RESOURCE_CLAIMS.group, RESOURCE_CLAIMS.plural):
+                    continue  # see `_devices`
                 if kind is not None and kind.namespaced and plural != "pods":
                     found[kind.storage] = None
             elif name == "requests.storage" or ".storageclass.storage.k8s.io/" in name:
@@ -150,7 +178,8 @@ class ResourceQuotaController(ContextController[ObjectKey]):
             self._enqueue(quota)
 
     def _object_changed(self, document: Document) -> None:
-        self._namespace_changed(document["metadata"].get("namespace") or "")
+        namespace = document["metadata"].get("namespace")
+        self._extension_changed(namespace or None)
 
 
 def _by_namespace(pods: Informer[Pod]) -> Index[Pod]:

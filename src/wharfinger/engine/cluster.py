@@ -56,6 +56,23 @@ class ClusterScorer:
             self.scores = np.zeros(tables.capacity, dtype=np.int64)
             self.scores[rows] = self.prepared.score(rows) * self.weight
 
+    def gained(self, row: int) -> int:
+        """Scores one row again; returns the difference."""
+        if self.scores is None:
+            return 0
+        score = self.prepared.score_row(row) * self.weight
+        difference = score - int(self.scores[row])
+        self.scores[row] = score
+        return difference
+
+    def gained_on(self, rows: Rows) -> Ints:
+        if self.scores is None:
+            return np.zeros(len(rows), dtype=np.int64)
+        scores = self.prepared.score(rows) * self.weight
+        difference = scores - self.scores[rows]
+        self.scores[rows] = scores
+        return difference
+
 
 @dataclass(slots=True, eq=False)
 class NormalizedScorer:
@@ -106,7 +123,7 @@ class NormalizedScorer:
 class ClusterScope:
     """All filters and scorers of a shape whose results may change for all rows at once."""
 
-    __slots__ = ("_filters", "_scorers", "guards", "normalized", "tracked")
+    __slots__ = ("_filters", "_scorers", "following", "guards", "normalized", "tracked")
 
     def __init__(self, filters: Filters, scorers: Sequence[ScoringPlugin]) -> None:
         plain = [each for each in scorers if not each.prepared.normalizes]
@@ -114,6 +131,7 @@ class ClusterScope:
         self._scorers = [
             ClusterScorer(each.prepared, each.weight) for each in plain if each.prepared.scope is Scope.CLUSTER
         ]
+        self.following = [each for each in self._scorers if each.prepared.scores_follow_pods]
         self.normalized = [NormalizedScorer(each.prepared, each.weight) for each in scorers if each.prepared.normalizes]
         self.guards: list[ClusterFilter] = []  # the filters that have something to filter
         self.tracked: list[NormalizedScorer] = []
@@ -124,7 +142,7 @@ class ClusterScope:
         for guard in self._filters:
             guard.version = None
         for part in self._scorers:
-            part.version = None
+            part.version = part.scores = None
         for scorer in self.normalized:
             scorer.reset(capacity)
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from wharfinger.api.keys import ObjectKey
+from wharfinger.api.kubernetes_version import REFERENCE, KubernetesVersion
 from wharfinger.api.views import (
     CSIDriver,
     CSINode,
@@ -41,8 +42,8 @@ from wharfinger.engine.profile import Profile, ProfileSpec, default_profile
 from wharfinger.engine.registry import known_plugins
 from wharfinger.engine.values import REFUSED, SHIFT
 from wharfinger.framework.events import ClusterEvent
-from wharfinger.framework.plugin import Plugin
-from wharfinger.framework.prebinding import Preparation
+from wharfinger.framework.plugin import FailedAttempt, Plugin
+from wharfinger.framework.prebinding import Preparation, Write
 from wharfinger.framework.status import SUCCESS, Code, Status
 from wharfinger.framework.tables import EVERY_NAMESPACE, PodOnNode, Tables
 
@@ -78,11 +79,13 @@ class Engine:
         *,
         seed: int = 0,
         plugins: Mapping[str, type[Plugin]] | None = None,
+        kubernetes: KubernetesVersion = REFERENCE,
     ) -> None:
-        """`plugins` are classes in addition to the registered ones; the seed decides ties between equal nodes."""
-        self.tables = Tables(seed)
-        classes = known_plugins() | dict(plugins or {})
-        specs = list(profiles) or [default_profile()]
+        """`plugins` are classes in addition to the registered ones; the seed decides ties between equal nodes; the rules
+        are those of the given version of Kubernetes."""
+        self.tables = Tables(seed, kubernetes=kubernetes)
+        classes = known_plugins(kubernetes) | dict(plugins or {})
+        specs = list(profiles) or [default_profile(kubernetes=kubernetes)]
         self.profiles = {spec.scheduler_name: Profile(spec, self.tables, classes) for spec in specs}
         self._plugins = [plugin for profile in self.profiles.values() for plugin in profile.plugins.values()]
         #: View types by kind; documents of other kinds reach the plugins as they are.
@@ -167,6 +170,10 @@ class Engine:
             if kind in plugin.kinds:
                 plugin.observe(kind, old, new)
 
+    def known(self, kind: str, namespace: str, name: str) -> Any | None:
+        """An object of another kind as `apply` was told of it last; None if there is none."""
+        return self._objects.get(kind, {}).get((namespace, name))
+
     def _namespace(self, name: str, namespace: Any) -> None:
         labels = None if namespace is None else namespace.metadata.labels
         if self.tables.namespaces.get(name) == labels:
@@ -217,7 +224,7 @@ class Engine:
                 text = f'running PreFilter plugin "{prepared.refusal.plugin}": {prepared.refusal.message}'
                 return Decision(error=text)
             return Decision(diagnosis=evaluation.diagnose(tables, prepared, pod))
-        if prepared.fails:
+        if prepared.fails():
             fault = evaluation.filter_error(tables, prepared, pod)
             if fault is not None:
                 return Decision(error=fault.message)
@@ -293,21 +300,25 @@ class Engine:
         def eligible(preemptor: Pod, victim: PodOnNode) -> bool:
             return all(plugin.may_evict(preemptor, victim) for plugin in plugins)
 
-        result, messages = PreemptionResult(False), list[str]()
+        result, messages, writes = PreemptionResult(False), list[str](), list[Write]()
         for plugin in chosen.at["postFilter"]:
             if plugin.preempts:
                 result = preemption.preempt(self.tables, answers, pod, diagnosis, self, eligible)
                 if result.node is not None:
-                    diagnosis.post_filter = ""
+                    told = self.tables.kubernetes >= KubernetesVersion.V1_37
+                    diagnosis.post_filter = preemption.success_message(result) if told else ""
                     return result
                 messages.append(f"preemption: {result.message}")
                 continue
-            status = plugin.post_filter(pod, asked=plugin.name not in answers.prepared.skipped)
-            if status.code is Code.ERROR:
-                diagnosis.post_filter = status.message
-                return PreemptionResult(True, status.message)
-            messages += status.reasons
+            failure = FailedAttempt(plugin.name not in answers.prepared.skipped, diagnosis.groups)
+            found = plugin.post_filter(pod, answers.prepared.by_plugin.get(plugin.name), failure)
+            writes += found.writes
+            if found.status.code is Code.ERROR:
+                diagnosis.post_filter = found.status.message
+                return PreemptionResult(True, found.status.message)
+            messages += found.status.reasons
         diagnosis.post_filter = ", ".join(messages)
+        result.writes = tuple(writes)
         return result
 
     # -- reserving and binding

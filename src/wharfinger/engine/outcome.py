@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from wharfinger.api.views import Pod
+from wharfinger.framework.prebinding import Write
 from wharfinger.framework.status import Code, Status
 
 NO_NODES = "no nodes available to schedule pods"
@@ -142,6 +143,7 @@ class PreemptionResult:
     candidates: Mapping[str, Candidate] = field(default_factory=dict)
     chosen: list[str] = field(default_factory=list)  # all nodes with the best rank
     hopeless: bool = False  # evictions help on no node
+    writes: tuple[Write, ...] = ()  # what other plugins want changed so that a later attempt succeeds
 
     @property
     def victims(self) -> list[Pod]:

@@ -7,6 +7,7 @@ from functools import lru_cache
 from math import inf
 from typing import Protocol
 
+from wharfinger.api.kubernetes_version import REFERENCE, KubernetesVersion
 from wharfinger.api.selectors import BadSelector, matches
 from wharfinger.api.times import parse_time
 from wharfinger.api.views import Pod
@@ -59,6 +60,12 @@ def preempt(
     # The same tie-break as in scheduling.
     chosen = min(equal, key=lambda name: tables.tie_breaks.cells[tables.row_of[name]])
     return PreemptionResult(True, node=chosen, candidates=candidates, chosen=sorted(equal))
+
+
+def success_message(result: PreemptionResult) -> str:
+    """What the message of a pod says about successful preemption, since 1.37."""
+    where, number = result.node, len(result.victims)
+    return f"preemption: found a potential placement for pod on node {where}, preempting {number} victims"
 
 
 def _best(tables: Tables, answers: Answers, candidates: Mapping[str, Candidate]) -> list[str]:
@@ -158,7 +165,7 @@ def victims_on(
     if refusal is not None:
         return refusal
     possible.sort(key=importance)
-    violating, harmless = split_by_budget(possible, budgets)
+    violating, harmless = split_by_budget(possible, budgets, tables.kubernetes)
     victims: list[PodOnNode] = []
     violations = 0
     # Reprieve as many pods as possible, first those whose eviction would violate a budget.
@@ -189,7 +196,7 @@ _seconds = lru_cache(maxsize=1 << 16)(parse_time)
 
 
 def split_by_budget(
-    pods: Iterable[PodOnNode], budgets: Sequence[PodDisruptionBudget]
+    pods: Iterable[PodOnNode], budgets: Sequence[PodDisruptionBudget], kubernetes: KubernetesVersion = REFERENCE
 ) -> tuple[list[PodOnNode], list[PodOnNode]]:
     """The pods whose eviction would violate a disruption budget, and the others, each in the order given."""
     compiled = []
@@ -211,7 +218,10 @@ def split_by_budget(
             if not matches(selector, metadata.labels) or metadata.name in budget.status.disrupted_pods:
                 continue
             allowed[index] -= 1
-            violates = violates or allowed[index] < 0
+            if allowed[index] < 0:
+                violates = True
+                if kubernetes >= KubernetesVersion.V1_37:
+                    break  # the budgets after the broken one are not charged
         (violating if violates else harmless).append(each)
     return violating, harmless
 

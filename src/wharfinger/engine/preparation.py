@@ -56,7 +56,6 @@ class PreparedShape:
             if plugin.name in found or not plugin.reserves_prepared
         ]
         self.overlays = [each.overlays for each in found.values() if each.overlays is not None]
-        self.fails = any(each.fails for _, each in self.filters)
         self.score_fault = next(
             (
                 f'running PreScore plugin "{each.plugin}": {each.prepared.score_fault}'
@@ -106,6 +105,10 @@ class PreparedShape:
         self.refusal = unresolvable(f"node(s) didn't satisfy {what}")
         self.skipped = frozenset(each.name for each in later)
         return True
+
+    def fails(self) -> bool:
+        """Whether filtering may give errors now."""
+        return any(each.fails for _, each in self.filters)
 
     def close(self) -> None:
         for prepared in self.by_plugin.values():

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from wharfinger.api.fields import FieldError, describe
+from wharfinger.api.kubernetes_version import REFERENCE, KubernetesVersion
 from wharfinger.api.views import Pod
 from wharfinger.engine.answers import Answers
 from wharfinger.engine.registry import known_plugins
@@ -44,9 +45,10 @@ def default_profile(
     extra: Iterable[type[Plugin]] = (),
     weights: Mapping[str, int] | None = None,
     args: Mapping[str, Mapping[str, Any]] | None = None,
+    kubernetes: KubernetesVersion = REFERENCE,
 ) -> ProfileSpec:
     """All plugins that are enabled by default, in their default order, then the `extra` classes."""
-    classes = [each for name, each in known_plugins().items() if each.enabled and name not in set(without)]
+    classes = [each for name, each in known_plugins(kubernetes).items() if each.enabled and name not in set(without)]
     classes += [each for each in extra if each not in classes]
     return ProfileSpec(
         scheduler_name,
@@ -56,7 +58,9 @@ def default_profile(
     )
 
 
-def read_args(plugin: type[Plugin], given: Mapping[str, Any], path: str = "") -> Args:
+def read_args(
+    plugin: type[Plugin], given: Mapping[str, Any], path: str = "", kubernetes: KubernetesVersion = REFERENCE
+) -> Args:
     """The arguments of a plugin, from a document. Raises BadArguments."""
     prefix = f"{path}." if path else ""
     try:
@@ -65,7 +69,7 @@ def read_args(plugin: type[Plugin], given: Mapping[str, Any], path: str = "") ->
         message, _, where = str(fault).partition(" - at `$")
         name = where.rstrip("`").lstrip(".") or plugin.name
         raise BadArguments([FieldError(f"{prefix}{name}", "FieldValueInvalid", message)]) from None
-    faults = [FieldError(f"{prefix}{each.path}", each.reason, each.message) for each in args.faults()]
+    faults = [FieldError(f"{prefix}{each.path}", each.reason, each.message) for each in args.faults(kubernetes)]
     if faults:
         raise BadArguments(faults)
     return args
@@ -82,7 +86,10 @@ class Profile:
         self._tables = tables
         names = list(dict.fromkeys(name for point in EXTENSION_POINTS for name in spec.points.get(point, ())))
         self.plugins: dict[str, Plugin] = {
-            name: classes[name](tables, read_args(classes[name], spec.args.get(name, {}), f"pluginConfig[{name}].args"))
+            name: classes[name](
+                tables,
+                read_args(classes[name], spec.args.get(name, {}), f"pluginConfig[{name}].args", tables.kubernetes),
+            )
             for name in names
         }
         for plugin in self.plugins.values():

@@ -10,6 +10,7 @@ import pkgutil
 from functools import cache
 
 from wharfinger import plugins as package
+from wharfinger.api.kubernetes_version import REFERENCE, KubernetesVersion
 from wharfinger.engine.unsupported import Unsupported
 from wharfinger.framework.plugin import Plugin
 from wharfinger.system import systems
@@ -22,8 +23,8 @@ class BadPlugin(ValueError):
 
 
 @cache
-def known_plugins() -> dict[str, type[Plugin]]:
-    """All plugin classes by name, in the order in which they run by default."""
+def known_plugins(kubernetes: KubernetesVersion = REFERENCE) -> dict[str, type[Plugin]]:
+    """All plugin classes by name, in the order in which they run by default in this version."""
     from importlib.metadata import entry_points  # slow to import
 
     found: list[type[Plugin]] = []
@@ -34,12 +35,12 @@ def known_plugins() -> dict[str, type[Plugin]]:
         found += system.plugins()
     for point in entry_points(group=GROUP):
         found.append(_checked(point.load(), f"{GROUP}: {point.name} = {point.value}"))
-    return in_order(found)
+    return in_order(found, kubernetes)
 
 
-def in_order(classes: list[type[Plugin]]) -> dict[str, type[Plugin]]:
+def in_order(classes: list[type[Plugin]], kubernetes: KubernetesVersion = REFERENCE) -> dict[str, type[Plugin]]:
     ordered: dict[str, type[Plugin]] = {}
-    for each in sorted(classes, key=lambda each: each.position):
+    for each in sorted(classes, key=lambda each: each.earlier_positions.get(kubernetes, each.position)):
         if each.name in ordered and ordered[each.name] is not each:
             raise BadPlugin(f"two plugins are called {each.name}: {ordered[each.name].__module__}, {each.__module__}")
         ordered[each.name] = each

@@ -1,7 +1,4 @@
-"""Unsupported: refuses pods that need something this scheduler does not support, so that they are never placed wrongly.
-
-Resource claims are refused by DynamicResources.
-"""
+"""Unsupported: refuses pods that need something this scheduler does not support, so that they are never placed wrongly."""
 
 from __future__ import annotations
 
@@ -9,7 +6,6 @@ from wharfinger.framework.plugin import Plugin, Prepared
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.status import Status, unresolvable
 
-_BY_DEVICE_CLASS = "deviceclass.resource.kubernetes.io/"
 _RESTART_ALL = "RestartAllContainers"
 
 
@@ -27,8 +23,6 @@ class Unsupported(Plugin):
 def unsupported(shape: Shape) -> list[str]:
     """What the pod needs that no plugin checks. For the last two, nodes would have to declare a feature of their kubelet."""
     spec, needs = shape.pod.spec, []
-    if shape.devices and any(name.startswith(_BY_DEVICE_CLASS) for name in shape.requests):
-        needs.append(f"devices of a DeviceClass ({_BY_DEVICE_CLASS}...)")
     if spec.scheduling_group is not None:
         needs.append("groups of pods (spec.schedulingGroup)")
     if spec.host_network and spec.host_users is False:

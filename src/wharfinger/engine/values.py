@@ -45,6 +45,7 @@ class RowValues:
         self._evaluate = self._row_scope.evaluate
         self._cluster = ClusterScope(prepared.filters, prepared.scorers)
         self._guards, self._tracked = self._cluster.guards, self._cluster.tracked  # here for fast access
+        self._following = self._cluster.following
         self._row_normalized = [each for each in self._cluster.normalized if each.prepared.scope is Scope.ROW]
         self._overlaid = bool(prepared.overlays)
 
@@ -227,6 +228,8 @@ class RowValues:
             if raw != scorer.raw[row]:
                 scorer.raw[row] = raw
                 scorer.stale = True
+        for part in self._following:
+            self._cluster_base.cells[row] += part.gained(row)
         cells = self.value.cells
         if self._row_normalized or (self._sensitive and (cells[row] != REFUSED) != feasible):
             return True
@@ -262,6 +265,8 @@ class RowValues:
         for scorer in self._tracked:
             scorer.raw[rows] = scorer.prepared.score(rows)
             scorer.stale = True
+        for part in self._following:
+            self._cluster_base.view[rows] += part.gained_on(rows)
         if self._row_normalized:
             return True
         if self._sensitive:

@@ -6,13 +6,14 @@ wakes a pod, the scheduling queue asks the hints of the plugins that refused it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import Flag, auto
 from functools import reduce
 from operator import or_
 from typing import Any
 
+from wharfinger.api.keys import ObjectKey
 from wharfinger.api.resources import requests
 from wharfinger.api.views import Node, Pod
 
@@ -74,11 +75,13 @@ class ClusterEvent:
 
 @dataclass(frozen=True, slots=True)
 class WakeUp:
-    """An event that can change a plugin's refusal; without a hint the pod is always retried."""
+    """An event that can change a plugin's refusal; without a hint the pod is always retried. `pods` narrows down the pods
+    for which the hint is asked."""
 
     kind: str
     action: Action
     hint: Hint | None = None
+    pods: Callable[[Any, Any], Collection[ObjectKey] | None] | None = None
 
     def wakes(self, pod: Pod, event: ClusterEvent) -> bool:
         if event.kind != self.kind or not (event.action & self.action):

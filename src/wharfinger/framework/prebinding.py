@@ -3,9 +3,9 @@ scheduler's binder writes and waits."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Collection, Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from wharfinger.framework.status import Status, error
 
@@ -13,23 +13,45 @@ Watched = tuple[str, str, str]
 """Kind, namespace and name of an object."""
 
 
+Verb = Literal["create", "patch", "get", "delete"]
+
+
 @dataclass(frozen=True, slots=True)
 class Write:
-    """A merge patch of an object. If it contains a resource version, it fails when the object has changed since."""
+    """A merge patch of an object, or of one of its subresources. If it contains a resource version, it fails when the
+    object has changed since. With another verb: the object to create, or its latest version, or its deletion."""
 
     kind: str
     namespace: str
     name: str
-    patch: Mapping[str, Any]
+    patch: Mapping[str, Any] = field(default_factory=dict)
+    subresource: str = ""
+    verb: Verb = "patch"
+
+
+Steps = Generator[Write, Mapping[str, Any], None]
+"""Writes one after the other. Each gets the object that the server returns, or the exception that the client raises."""
+
+
+class StepFailed(Exception):
+    """A step cannot be carried out: the pod is not bound."""
 
 
 class Preparation:
-    """Work to be done before the bind. First come the writes, in order; the first failure ends the bind. Then `check` is
+    """Work to be done before the bind. First come the steps, in order; the first failure ends the bind. Then `check` is
     called, and again whenever one of the `watched` objects changes, until it returns a status or `timeout` seconds passed.
     """
 
     writes: tuple[Write, ...] = ()
     timeout: float = 600.0
+
+    def steps(self) -> Steps:
+        """What to write, in order."""
+        yield from self.writes
+
+    def undo(self) -> Steps:
+        """What to write after all if the pod is not bound."""
+        yield from ()
 
     def check(self) -> Status | None:
         """Success, an error that ends the bind, or None to keep waiting."""

@@ -6,12 +6,13 @@ unknown nodes are kept in `orphans` and are not counted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from wharfinger.api.keys import ObjectKey
-from wharfinger.api.resources import CPU, EPHEMERAL_STORAGE, MEMORY, nonzero_requests, requests
+from wharfinger.api.kubernetes_version import REFERENCE, KubernetesVersion
+from wharfinger.api.resources import CPU, EPHEMERAL_STORAGE, MEMORY, in_resize, nonzero_requests, requests
 from wharfinger.api.views import Pod
 from wharfinger.framework.changes import Log, Versions
 from wharfinger.framework.columns import IntColumn
@@ -58,8 +59,9 @@ class Work:
 class Tables(NodeTable):
     """Everybody may read all fields; each group says who writes it."""
 
-    def __init__(self, seed: int = 0, capacity: int = 64) -> None:
+    def __init__(self, seed: int = 0, capacity: int = 64, kubernetes: KubernetesVersion = REFERENCE) -> None:
         super().__init__(seed, capacity)
+        self.kubernetes = kubernetes  # the version whose rules hold; never changes
 
         # Written by `add_pod`, `remove_pod`, `replace_pod` and `recharge`, and as nodes come and go.
         self.pods: dict[ObjectKey, PodOnNode] = {}
@@ -78,6 +80,9 @@ class Tables(NodeTable):
 
         # Written by `nominate`: node to the pods nominated for it.
         self.nominated: dict[str, dict[ObjectKey, PodOnNode]] = {}
+
+        # Written by whoever owns the engine: seconds since the epoch. Without a clock nothing ever times out.
+        self.clock: Callable[[], float] = lambda: 0.0
 
         # Written by the engine: the labels of namespaces.
         self.namespaces: dict[str, Mapping[str, str]] = {}
@@ -217,14 +222,9 @@ class Tables(NodeTable):
 
     def record(self, pod: Pod, node_name: str, shape: Shape | None = None) -> PodOnNode:
         shape = shape or self.shapes.of(pod)
-        status = pod.status
-        if not status.container_statuses and not status.init_container_statuses and status.resources is None:
-            return PodOnNode(pod, shape, node_name, self.charge(shape), shape.nonzero)
-        if status.resources is not None or any(
-            each.resources is not None for each in (*status.container_statuses, *status.init_container_statuses)
-        ):
-            # Resized in place: the requests depend on the status of this very pod.
-            return PodOnNode(pod, shape, node_name, self.charge_of(requests(pod)), nonzero_requests(pod))
+        if in_resize(pod):
+            charge = self.charge_of(requests(pod, self.kubernetes))
+            return PodOnNode(pod, shape, node_name, charge, nonzero_requests(pod, self.kubernetes))
         return PodOnNode(pod, shape, node_name, self.charge(shape), shape.nonzero)
 
     def add_pod(self, pod: PodOnNode) -> None:

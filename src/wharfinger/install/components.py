@@ -1,4 +1,4 @@
-"""What can be installed: the scheduler, and a component for each system."""
+"""What can be installed: the scheduler, a component for each system, the dashboard, and dashboards for Grafana."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from wharfinger.contributions import InstallComponent, SystemProcess
 from wharfinger.system import ordered_systems
 
 _SCHEDULER = InstallComponent("scheduler", processes=("scheduler",))
+DASHBOARD = InstallComponent("dashboard", processes=("dashboard",))
+GRAFANA = InstallComponent("dashboards")  # for Grafana; no program
 
 
 class UnknownComponent(ValueError):
@@ -16,7 +18,7 @@ class UnknownComponent(ValueError):
 
 def components() -> dict[str, InstallComponent]:
     """All components by name, in the order of their manifests."""
-    found = [_SCHEDULER, *(system.installation().component for system in ordered_systems())]
+    found = [_SCHEDULER, *(system.installation().component for system in ordered_systems()), DASHBOARD, GRAFANA]
     return {component.name: component for component in found if component is not None}
 
 

@@ -14,12 +14,13 @@ from typing import Any
 import msgspec
 
 import wharfinger
-from wharfinger.api.configuration import API_VERSION, KIND
+from wharfinger.api.configuration import API_VERSION, KIND, PUBLISHED_KEY, PUBLISHED_NAME
 from wharfinger.api.registry import Document, Registry
 from wharfinger.api.rights import LEASES, RBAC
 from wharfinger.api.schema.crds import crd
 from wharfinger.contributions import InstallComponent, RoleRule
-from wharfinger.install.components import system_processes
+from wharfinger.install.components import GRAFANA, system_processes
+from wharfinger.install.grafana import grafana_dashboards
 from wharfinger.install.roles import cluster_rules
 from wharfinger.system import cluster_configuration
 
@@ -27,7 +28,7 @@ NAME = "wharfinger"
 MANAGED_BY = {"app.kubernetes.io/managed-by": NAME}
 LEASE_NAMESPACE = "kube-system"
 CONFIG_HASH = "wharfinger.dev/config-hash"
-METRICS_PORT, WEBHOOK_PORT = 10290, 9443
+METRICS_PORT, WEBHOOK_PORT, DASHBOARD_PORT = 10290, 9443, 8080
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class InstallOptions:
     @property
     def processes(self) -> list[str]:
         wanted = {process for component in self.components for process in component.processes}
-        known = ("scheduler", "controllers", *system_processes(), "webhook")
+        known = ("scheduler", "controllers", *system_processes(), "webhook", "dashboard")
         return [process for process in known if process in wanted]
 
 
@@ -60,11 +61,15 @@ def manifests(options: InstallOptions, registry: Registry) -> list[Document]:
         rights = component.objects
         made += [each for each in rights if (each["kind"], each["metadata"]["name"]) not in options.taken_over]
     made.append(_configuration(options))
+    if GRAFANA in options.components:
+        made += map(_labelled, grafana_dashboards(options.namespace))
     for process in options.processes:
         made += _access(process, options)
     made += _flow_schemas(options)
     if "webhook" in options.processes:
-        made += [_service(options), *_webhook_configurations()]
+        made += [_service("webhook", options), *_webhook_configurations()]
+    if "dashboard" in options.processes:
+        made.append(_service("dashboard", options))
     for process in options.processes:
         made += [_deployment(process, options), _budget(process, options)]
     return made
@@ -100,8 +105,8 @@ def _configuration(options: InstallOptions) -> Document:
         scheduler=scheduler,
     )
     text = msgspec.yaml.encode(document).decode()
-    metadata = {"name": f"{NAME}-config", "namespace": options.namespace}
-    return _labelled({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"config.yaml": text}})
+    metadata = {"name": PUBLISHED_NAME, "namespace": options.namespace}
+    return _labelled({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {PUBLISHED_KEY: text}})
 
 
 def _hash(options: InstallOptions) -> str:
@@ -133,7 +138,7 @@ def _access(process: str, options: InstallOptions) -> list[Document]:
     if process == "webhook":
         rules = (RoleRule("", "secrets", "create"), RoleRule("", "secrets", "get patch update", (name,)))
         made += _local_role(name, options.namespace, rules, account)
-    else:
+    elif process != "dashboard":
         own = system_processes().get(process)
         lease = own.lease if own is not None else name
         rules = (RoleRule(LEASES, "leases", "create"), RoleRule(LEASES, "leases", "get patch update", (lease,)))
@@ -192,15 +197,16 @@ def _flow_schema(name: str, level: str, precedence: int, subjects: list[Document
     )
 
 
-def _service(options: InstallOptions) -> Document:
+def _service(process: str, options: InstallOptions) -> Document:
+    name, port = ("https", 443) if process == "webhook" else ("http", 80)
     return _labelled(
         {
             "apiVersion": "v1",
             "kind": "Service",
-            "metadata": {"name": _full("webhook"), "namespace": options.namespace},
+            "metadata": {"name": _full(process), "namespace": options.namespace},
             "spec": {
-                "selector": _selector("webhook"),
-                "ports": [{"name": "https", "port": 443, "targetPort": "https", "protocol": "TCP"}],
+                "selector": _selector(process),
+                "ports": [{"name": name, "port": port, "targetPort": name, "protocol": "TCP"}],
             },
         }
     )
@@ -223,6 +229,9 @@ def _arguments(process: str, options: InstallOptions) -> list[str]:
     if process == "webhook":
         made += ["--namespace", options.namespace, "--service", _full("webhook"), "--secret", _full("webhook")]
         return [*made, "--bind", f"0.0.0.0:{WEBHOOK_PORT}"]
+    if process == "dashboard":
+        made += ["--scheduler-names", options.scheduler_names]
+        return [*made, "--tokens-only", "--host", "0.0.0.0", "--port", str(DASHBOARD_PORT)]
     made += ["--leader-elect", "--metrics-host", "0.0.0.0", "--metrics-port", str(METRICS_PORT)]
     if process == "scheduler":
         made += ["--scheduler-names", options.scheduler_names]
@@ -241,7 +250,7 @@ def _deployment(process: str, options: InstallOptions) -> Document:
             "kind": "Deployment",
             "metadata": {"name": name, "namespace": options.namespace, "labels": labels},
             "spec": {
-                "replicas": options.replicas,
+                "replicas": 1 if process == "dashboard" else options.replicas,  # sessions are in its memory
                 "selector": {"matchLabels": labels},
                 "template": {
                     "metadata": {"labels": {**labels, **MANAGED_BY}, "annotations": {CONFIG_HASH: _hash(options)}},
@@ -256,11 +265,9 @@ def _pod(process: str, options: InstallOptions) -> Document:
     same = {"labelSelector": {"matchLabels": _selector(process)}, "topologyKey": "kubernetes.io/hostname"}
     apart = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": same}]}
     serves = process == "webhook"
-    port = (
-        {"name": "https", "containerPort": WEBHOOK_PORT}
-        if serves
-        else {"name": "metrics", "containerPort": METRICS_PORT}
-    )
+    ports = {"webhook": ("https", WEBHOOK_PORT), "dashboard": ("http", DASHBOARD_PORT)}
+    port_name, number = ports.get(process, ("metrics", METRICS_PORT))
+    port = {"name": port_name, "containerPort": number}
     # Only the webhook serves requests; replicas of other programs that wait for the lease are ready, too.
     live = {"path": "/healthz", "port": port["name"], "scheme": "HTTPS" if serves else "HTTP"}
     ready = {**live, "path": "/readyz"} if serves else live

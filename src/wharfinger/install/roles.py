@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from wharfinger.api.kinds import registry
 from wharfinger.api.registry import Document
 from wharfinger.api.rights import EVENTS, RBAC, READ
 from wharfinger.contributions import InstallComponent, RoleRule
@@ -20,7 +21,9 @@ _SCHEDULER = (
     RoleRule("apps", "replicasets statefulsets", READ),
     RoleRule("policy", "poddisruptionbudgets", READ),
     RoleRule("storage.k8s.io", "csidrivers csinodes csistoragecapacities storageclasses volumeattachments", READ),
-    RoleRule("resource.k8s.io", "deviceclasses resourceclaims resourceslices", READ),
+    RoleRule("resource.k8s.io", "deviceclasses devicetaintrules resourceclaims resourceslices", READ),
+    RoleRule("resource.k8s.io", "resourceclaims", "create delete patch update"),
+    RoleRule("resource.k8s.io", "resourceclaims/binding resourceclaims/status", "patch update"),
     *EVENTS,
 )
 _WEBHOOK = (
@@ -42,6 +45,8 @@ def cluster_rules(process: str, components: Sequence[InstallComponent], configur
         return _documents(EVENTS, *(component.controller_rules for component in components))
     if process == "webhook":
         return _documents(_webhook_rules(components, configurations))
+    if process == "dashboard":
+        return _documents(_dashboard_rules())
     return _documents(system_processes()[process].cluster_rules)
 
 
@@ -55,6 +60,16 @@ def _webhook_rules(components: Sequence[InstallComponent], configurations: str) 
     if kinds:
         names = tuple(f"{plural}.{group}" for group, plural in kinds)
         yield RoleRule("apiextensions.k8s.io", "customresourcedefinitions", "get update", names)
+
+
+def _dashboard_rules() -> Iterable[RoleRule]:
+    """What the dashboard holds a copy of. It shows each caller only what that caller may list."""
+    plurals: dict[str, set[str]] = {}
+    for kind in registry():
+        if kind.stored and kind.in_snapshots and "list" in kind.verbs:
+            plurals.setdefault(kind.group, set()).add(kind.plural)
+    plurals.setdefault("", set()).add("events")
+    yield from (RoleRule(group, " ".join(sorted(names)), READ) for group, names in sorted(plurals.items()))
 
 
 def _documents(*groups: Iterable[RoleRule]) -> list[Document]:

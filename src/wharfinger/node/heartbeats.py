@@ -11,6 +11,7 @@ import logging
 from wharfinger.api.conditions import transition_time
 from wharfinger.api.errors import AlreadyExists, ApiError, NotFound
 from wharfinger.api.kinds.builtin import LEASES, NAMESPACES, NODES
+from wharfinger.api.kubernetes_version import REFERENCE, RELEASES
 from wharfinger.api.registry import Document
 from wharfinger.api.requests import PatchType
 from wharfinger.api.times import format_micro_time, format_time
@@ -135,7 +136,7 @@ class Heartbeats(Controller[str]):
         status: Document = {
             "conditions": [*conditions, ready],
             "nodeInfo": {
-                "kubeletVersion": "v1.36.4",
+                "kubeletVersion": f"v{RELEASES[REFERENCE]}",
                 "kubeProxyVersion": "",
                 "containerRuntimeVersion": "simulated://1",
                 "operatingSystem": "linux",

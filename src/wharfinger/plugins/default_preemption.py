@@ -7,6 +7,7 @@ but have no effect.
 from __future__ import annotations
 
 from wharfinger.api.fields import FieldError, invalid
+from wharfinger.api.kubernetes_version import KubernetesVersion
 from wharfinger.framework.plugin import Args, Plugin
 
 
@@ -14,7 +15,7 @@ class DefaultPreemptionArgs(Args, frozen=True):
     min_candidate_nodes_percentage: int = 10
     min_candidate_nodes_absolute: int = 100
 
-    def faults(self) -> list[FieldError]:
+    def faults(self, kubernetes: KubernetesVersion) -> list[FieldError]:
         percentage, absolute = self.min_candidate_nodes_percentage, self.min_candidate_nodes_absolute
         found = []
         if not 0 <= percentage <= 100:

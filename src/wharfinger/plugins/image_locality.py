@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from wharfinger.api.kubernetes_version import KubernetesVersion
 from wharfinger.framework.columns import Ints, Rows
 from wharfinger.framework.plugin import MAX_SCORE, Plugin, Prepared, Scope
 from wharfinger.framework.shapes import Shape
@@ -12,7 +13,7 @@ from wharfinger.framework.tables import Tables
 
 _MIB = 1024 * 1024
 _SMALLEST = 23 * _MIB  # smaller sums score 0
-_LARGEST = 1000 * _MIB  # for each container
+_LARGEST = 1000 * _MIB  # for each container, since 1.37 also for each image volume
 
 
 class ImageLocality(Plugin):
@@ -25,18 +26,19 @@ class ImageLocality(Plugin):
         containers = (*spec.init_containers, *spec.containers)
         references = [volume.image.reference for volume in spec.volumes if volume.image is not None]
         names = [normalized(name) for name in (*(container.image for container in containers), *references)]
-        return _Images(self.tables, names, len(containers))
+        counted = names if self.tables.kubernetes >= KubernetesVersion.V1_37 else containers
+        return _Images(self.tables, names, len(counted))
 
 
 class _Images(Prepared):
     scope = Scope.CLUSTER
     scores = True
 
-    def __init__(self, tables: Tables, names: list[str], containers: int) -> None:
+    def __init__(self, tables: Tables, names: list[str], counted: int) -> None:
         super().__init__()
         self._tables = tables
         self._names = names
-        self._containers = containers
+        self._counted = counted
         self._scores: Ints | None = None  # [row]; None: all are 0
         self._version = -1
 
@@ -65,7 +67,7 @@ class _Images(Prepared):
         for size, holders in known:
             # Images that many nodes have count more, so that pods do not pile up on the few nodes that have a rare image.
             sizes[list(holders)] += int(float(size) * (len(holders) / tables.node_count))
-        largest = _LARGEST * self._containers
+        largest = _LARGEST * self._counted
         # Clamped as upstream, the lower bound first.
         clamped = np.where(sizes < _SMALLEST, _SMALLEST, np.minimum(sizes, largest))
         self._scores = MAX_SCORE * (clamped - _SMALLEST) // (largest - _SMALLEST)

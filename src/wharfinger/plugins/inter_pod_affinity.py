@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from wharfinger.api.fields import FieldError, invalid
+from wharfinger.api.kubernetes_version import KubernetesVersion
 from wharfinger.api.views import Pod
 from wharfinger.framework.columns import Bools, Floats, Ints, LabelColumn, Rows
 from wharfinger.framework.counters import DomainCounter, PodCounter, PodSelection, TermCounter, TermKind, any_on
@@ -35,7 +36,7 @@ class InterPodAffinityArgs(Args, frozen=True):
     hard_pod_affinity_weight: int = 1
     ignore_preferred_terms_of_existing_pods: bool = False
 
-    def faults(self) -> list[FieldError]:
+    def faults(self, kubernetes: KubernetesVersion) -> list[FieldError]:
         if 0 <= self.hard_pod_affinity_weight <= 100:
             return []
         return [invalid("hardPodAffinityWeight", self.hard_pod_affinity_weight, "not in valid range [0, 100]")]
@@ -181,11 +182,13 @@ class _PodAffinity(Prepared):
     def _part(self, term: AffinityTerm) -> tuple[frozenset[str] | None, Any]:
         """The namespaces (None for all) and the selector of a term of the incoming pod.
 
-        Upstream resolves the namespace selector to names, but then also matches it against empty labels
+        The namespace selector is resolved to names. 1.36 then also matches it against empty labels
         (interpodaffinity/plugin.go, mergeAffinityTermNamespacesIfNotEmpty): a selector that matches those selects every
         namespace.
         """
-        if term.namespace_selector.matches({}):
+        selector = term.namespace_selector
+        resolved = self._tables.kubernetes >= KubernetesVersion.V1_37
+        if selector.empty if resolved else selector.matches({}):
             return None, term.selector
         names = set(term.namespaces)
         if term.namespace_selector is not NOTHING:

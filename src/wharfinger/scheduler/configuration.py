@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
 from wharfinger.api.fields import FieldError, describe, duplicate, invalid, not_supported, required, wrong_type
+from wharfinger.api.kubernetes_version import REFERENCE, KubernetesVersion
 from wharfinger.api.times import BadTime, parse_duration
 from wharfinger.engine.profile import ProfileSpec
 from wharfinger.framework.plugin import EXTENSION_POINTS
@@ -71,6 +72,7 @@ class SchedulerConfiguration:
     client_connection: ClientConnection = field(default_factory=ClientConnection)
     initial_backoff: float = 1.0
     max_backoff: float = 10.0
+    kubernetes: KubernetesVersion = REFERENCE  # the version whose plugins and rules apply
     warnings: tuple[str, ...] = ()
 
 

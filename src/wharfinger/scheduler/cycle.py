@@ -17,7 +17,7 @@ from wharfinger.engine import Engine
 from wharfinger.engine.outcome import NO_NODES, Decision, Diagnosis
 from wharfinger.framework.stand_ins import StandIn
 from wharfinger.framework.status import Code, Status
-from wharfinger.scheduler.instructions import Bind, ClearNomination, Count, Evict, Outbox, RecordEvent
+from wharfinger.scheduler.instructions import Bind, CarryOut, ClearNomination, Count, Evict, Outbox, RecordEvent
 from wharfinger.scheduler.queue import QueuedPod, SchedulingQueue
 from wharfinger.scheduler.schedulable import SchedulableKinds
 
@@ -86,6 +86,8 @@ class SchedulingCycle:
         if keeps_nomination and self.may_preempt(pod):
             self._outbox.append(_PREEMPTION)
             result = self._engine.preempt(pod, diagnosis)
+            if result.writes:
+                self._outbox.append(CarryOut(result.writes))
             if result.node is not None:
                 self._make_room(item, result.node, list(result.victims), diagnosis, now)
                 self._report(pod, "Unschedulable", self._message(pod, diagnosis), nominated_node=result.node)

@@ -19,6 +19,7 @@ from wharfinger.scheduler.binder import Binder
 from wharfinger.scheduler.evictions import Evictor
 from wharfinger.scheduler.instructions import (
     Bind,
+    CarryOut,
     ClearNomination,
     Count,
     Evict,
@@ -76,6 +77,7 @@ class Executor:
             PatchStatus: self._object_statuses.submit,
             RecordEvent: self._on_record_event,
             Forget: self._on_forget,
+            CarryOut: lambda work: self._start(self._preparer.write_all(work.writes)),
             Count: lambda count: self._counters[count.metric].inc(),
         }
 
@@ -116,6 +118,7 @@ class Executor:
         try:
             await self._preparer.carry_out(binding.preparations)
         except PreparationFailed as error:
+            await self._preparer.undo(binding.preparations)
             self._bind_failed(binding, str(error))
         except Exception as error:
             log.exception("preparing the binding of pod %s/%s failed", *binding.item.key)
@@ -128,6 +131,8 @@ class Executor:
         try:
             await self._state.kinds.of(item.pod).bind(item.pod, binding.node, binding.annotations)
         except ApiError as error:
+            if binding.preparations:
+                await self._preparer.undo(binding.preparations)
             self._bind_failed(binding, f"binding rejected: {error}", gone=isinstance(error, NotFound))
         except Exception as error:
             log.exception("binding of pod %s/%s failed", *item.key)

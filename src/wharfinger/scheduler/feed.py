@@ -22,6 +22,9 @@ OTHERS: dict[str, tuple[Resource, type[Any]]] = {
 }
 """Kinds that every engine needs besides pods and nodes; those that plugins observe come on top."""
 
+NEWER = frozenset({"DeviceTaintRule"})
+"""Kinds that plugins observe but that the schemas of older versions lack."""
+
 
 class FeedListener(Protocol):
     """Told of every change after the engine."""
@@ -58,10 +61,13 @@ class Feed:
         self.pods.add_handler(self._pod_added, self._pod_updated, self._pod_deleted)
         self.nodes.add_handler(self._node_added, self._node_updated, self._node_deleted)
         for kind in sorted(set(OTHERS) | _wanted(engine)):
+            if kind in NEWER and registry.find(kind) is None:
+                continue
             resource, view = OTHERS.get(kind) or _resource(registry, kind, engine)
             self.others[kind] = informers.of(resource, view)
-            # A cluster may lack some of our kinds; those of Kubernetes appear sooner or later.
-            self.others[kind].optional = "." in resource.group and not resource.group.endswith(".k8s.io")
+            # A cluster may lack some of our kinds, and an older one those of devices; others appear sooner or later.
+            ours = "." in resource.group and not resource.group.endswith(".k8s.io")
+            self.others[kind].optional = ours or resource.group == "resource.k8s.io"
             self._follow(kind, self.others[kind])
 
     def _follow(self, kind: str, informer: Informer[Any]) -> None:

@@ -10,7 +10,7 @@ from msgspec import Struct
 from wharfinger.api.keys import ObjectKey
 from wharfinger.api.registry import Document, Resource
 from wharfinger.api.views import Pod
-from wharfinger.framework.prebinding import Preparation
+from wharfinger.framework.prebinding import Preparation, Write
 
 if TYPE_CHECKING:
     from wharfinger.scheduler.queue import QueuedPod
@@ -87,13 +87,21 @@ class Forget(Struct, frozen=True, eq=False):
     key: ObjectKey
 
 
+class CarryOut(Struct, frozen=True, eq=False):
+    """Write what plugins want changed after an attempt found no node."""
+
+    writes: Sequence[Write]
+
+
 class Count(Struct, frozen=True, eq=False):
     """Add one to a metric."""
 
     metric: Metric
 
 
-Instruction = Wake | Bind | Evict | PatchPodStatus | ClearNomination | PatchStatus | RecordEvent | Forget | Count
+Instruction = (
+    Wake | Bind | Evict | PatchPodStatus | ClearNomination | PatchStatus | RecordEvent | Forget | CarryOut | Count
+)
 
 WAKE = Wake()
 

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Collection, Iterable
 
-from wharfinger.api.errors import ApiError
-from wharfinger.api.registry import Registry, Resource
+from wharfinger.api.errors import ApiError, ServerTimeout, ServiceUnavailable, TooManyRequests
+from wharfinger.api.registry import Document, Registry, Resource
 from wharfinger.client.interface import Client
 from wharfinger.client.timers import call_later
-from wharfinger.framework.prebinding import Preparation, Watched
+from wharfinger.framework.prebinding import Preparation, StepFailed, Steps, Watched, Write
+
+log = logging.getLogger(__name__)
+
+_LONGEST_DELAY = 30.0  # seconds between attempts to read an object
 
 
 class PreparationFailed(Exception):
@@ -29,11 +34,59 @@ class Preparer:
         """Raises PreparationFailed. What was written stays: the next attempt continues from there."""
         for plugin, preparation in preparations:
             try:
-                for write in preparation.writes:
-                    await self._client.patch(self._resource(write.kind), write.name, write.patch, write.namespace)
-            except ApiError as error:
+                await self._take(preparation.steps())
+            except (ApiError, StepFailed) as error:
                 raise PreparationFailed(plugin, error) from error
             await self._until_done(plugin, preparation)
+
+    async def undo(self, preparations: Iterable[tuple[str, Preparation]]) -> None:
+        """The pod was not bound."""
+        for plugin, preparation in preparations:
+            try:
+                await self._take(preparation.undo())
+            except (ApiError, StepFailed) as error:
+                log.warning("cannot undo what %s prepared: %s", plugin, error)
+
+    async def write_all(self, writes: Iterable[Write]) -> None:
+        """Carries out writes in order, up to the first that fails."""
+        try:
+            for write in writes:
+                await self._send(write)
+        except ApiError as error:
+            log.warning("cannot change %s %s/%s: %s", write.kind, write.namespace, write.name, error)
+
+    async def _take(self, steps: Steps) -> None:
+        try:
+            write = next(steps)
+            while True:
+                try:
+                    written = await self._send(write)
+                except ApiError as error:
+                    write = steps.throw(error)
+                else:
+                    write = steps.send(written)
+        except StopIteration:
+            return
+
+    async def _send(self, write: Write) -> Document:
+        resource, client = self._resource(write.kind), self._client
+        if write.verb == "create":
+            return await client.create(resource, dict(write.patch), write.namespace)
+        if write.verb == "delete":
+            return await client.delete(resource, write.name, write.namespace)
+        if write.verb == "get":
+            return await self._read(resource, write)
+        return await client.patch(resource, write.name, write.patch, write.namespace, subresource=write.subresource)
+
+    async def _read(self, resource: Resource, write: Write) -> Document:
+        """The object as it is. Waits for the server as long as that takes: what follows depends on it."""
+        delay = 1.0
+        while True:
+            try:
+                return await self._client.get(resource, write.name, write.namespace)
+            except (ServiceUnavailable, ServerTimeout, TooManyRequests):
+                await asyncio.sleep(delay)
+                delay = min(delay * 2, _LONGEST_DELAY)
 
     def changed(self, kind: str, namespace: str, name: str) -> None:
         """An object was added, updated or deleted."""

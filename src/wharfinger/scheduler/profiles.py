@@ -9,6 +9,7 @@ from typing import Any
 
 from wharfinger.api.configuration import Configuration
 from wharfinger.api.fields import FieldError
+from wharfinger.api.kubernetes_version import REFERENCE, KubernetesVersion
 from wharfinger.engine.profile import BadArguments, read_args
 from wharfinger.engine.registry import known_plugins
 from wharfinger.framework.plugin import Plugin
@@ -24,18 +25,25 @@ EMBEDDED_NAMES = ("default-scheduler", OWN_NAME)
 """In the embedded and simulated modes one scheduler serves both names."""
 
 
-def plugin_infos() -> dict[str, PluginInfo]:
+def plugin_infos(kubernetes: KubernetesVersion = REFERENCE) -> dict[str, PluginInfo]:
     return {
         name: PluginInfo(
-            plugin.points, plugin.weight, plugin.enabled, plugin.ours, plugin.aliases, partial(_argument_faults, plugin)
+            plugin.points,
+            plugin.weight,
+            plugin.enabled,
+            plugin.ours,
+            plugin.aliases,
+            partial(_argument_faults, plugin, kubernetes),
         )
-        for name, plugin in known_plugins().items()
+        for name, plugin in known_plugins(kubernetes).items()
     }
 
 
-def _argument_faults(plugin: type[Plugin], args: Mapping[str, Any], path: str) -> list[FieldError]:
+def _argument_faults(
+    plugin: type[Plugin], kubernetes: KubernetesVersion, args: Mapping[str, Any], path: str
+) -> list[FieldError]:
     try:
-        read_args(plugin, args, path)
+        read_args(plugin, args, path, kubernetes)
     except BadArguments as error:
         return error.errors
     return []
@@ -59,9 +67,11 @@ def load(
 ) -> SchedulerConfiguration:
     """The scheduler configuration. Raises BadSchedulerConfiguration with every fault, those of plugin arguments included.
 
-    Plugins take arguments that the document does not give from `settings`.
+    Plugins take arguments that the document does not give from `settings`, which also name the version of Kubernetes.
     """
-    configuration = load_scheduler_configuration(document, plugin_infos(), default_names)
+    kubernetes = (settings.kubernetes if settings is not None else None) or REFERENCE
+    configuration = load_scheduler_configuration(document, plugin_infos(kubernetes), default_names)
+    configuration = replace(configuration, kubernetes=kubernetes)
     if settings is not None:
         given = plugin_settings(settings)
         profiles = tuple(replace(each, args=_merged(given, each.args)) for each in configuration.profiles)

@@ -8,7 +8,7 @@ scheduling gates are there, too). Pure: the time is passed in.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -46,7 +46,7 @@ class QueuedPod:
 
 @dataclass(slots=True)
 class SchedulingQueue:
-    """`gated` returns why a pod may not be scheduled yet (scheduling gates); empty if it may."""
+    """`gated` returns the plugin for which a pod may not be scheduled yet (scheduling gates); empty if it may."""
 
     gated: Callable[[Pod], str]
     initial_backoff: float = 1.0
@@ -109,6 +109,11 @@ class SchedulingQueue:
         elif item.place is Place.ACTIVE and moved:
             self._push_active(item, now)
 
+    def check_gates(self) -> None:
+        """Asks about gated pods again: what they wait for may have been there before they were."""
+        for item in [each for each in self._unschedulable.values() if each.place is Place.GATED]:
+            self._retry(item, item.queued_at)
+
     def remove(self, key: ObjectKey) -> None:
         """The pod is gone or bound: it leaves the queue wherever it is."""
         item = self._pods.pop(key, None)
@@ -149,12 +154,20 @@ class SchedulingQueue:
         if not self._gate(item, now):
             self._push_backoff(item, now)
 
-    def wake(self, plugins: Iterable[str], helps: Callable[[Pod, str], bool], now: float) -> int:
-        """Retries pods that these plugins refused, where the event `helps`; returns how many."""
+    def wake(
+        self,
+        plugins: Iterable[str],
+        helps: Callable[[Pod, str], bool],
+        now: float,
+        only: Collection[ObjectKey] | None = None,
+    ) -> int:
+        """Retries pods that these plugins refused, where the event `helps`; returns how many. `only` are the pods to
+        consider, if not all."""
         woken = 0
         for plugin in plugins:
-            for item in list(self._by_plugin.get(plugin, {}).values()):
-                if item.place is Place.UNSCHEDULABLE and helps(item.pod, plugin):
+            filed = self._by_plugin.get(plugin, {})
+            for item in list(filed.values()) if only is None else [filed[key] for key in only if key in filed]:
+                if item.place in (Place.UNSCHEDULABLE, Place.GATED) and helps(item.pod, plugin):
                     self._retry(item, now)
                     woken += 1
         return woken
@@ -189,8 +202,10 @@ class SchedulingQueue:
             self._push_active(item, now)
 
     def _gate(self, item: QueuedPod, now: float) -> bool:
-        if not self.gated(item.pod):
+        plugin = self.gated(item.pod)
+        if not plugin:
             return False
+        item.refused_by |= {plugin}
         self._file(item, Place.GATED, now)
         return True
 

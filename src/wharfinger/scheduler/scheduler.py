@@ -10,7 +10,7 @@ import asyncio
 import gc
 import random
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,7 +66,8 @@ class Scheduler:
     ) -> None:
         self._options = options = options or SchedulerOptions()
         self.metrics = metrics or SchedulerMetrics(CollectorRegistry())
-        self.engine = Engine(configuration.profiles, seed=options.seed)
+        self.engine = Engine(configuration.profiles, seed=options.seed, kubernetes=configuration.kubernetes)
+        self.engine.tables.clock = clock.now
         self._informers = InformerSet(client, rng=options.rng)
         self._feed = Feed(self._informers, registry, self.engine, self, nodes=options.nodes)
         kinds = SchedulableKinds(
@@ -214,6 +215,10 @@ class Scheduler:
 
     def pod(self, namespace: str, name: str) -> Pod | None:
         return self._feed.pods.get(name, namespace)
+
+    def pods(self) -> Iterable[Pod]:
+        """All pods that the scheduler knows."""
+        return self._feed.pods
 
     def diagnosis(self, key: ObjectKey) -> dict[str, int]:
         """For a pod that waits: how many nodes refused it for which reason."""

@@ -54,7 +54,7 @@ class SchedulingState:
         self.cycle = SchedulingCycle(engine, self.queue, kinds, self.outbox)
         self._listeners = Listeners(engine)
         self._limited = limited
-        self._acting = False  # whether everything is known and it is our turn to act
+        self.acting = False  # whether everything is known and it is our turn to act
         self._waking: dict[Schedulable, None] = {}  # those that may have pods to retry
         self._missed: set[ObjectKey] = (
             set()
@@ -64,7 +64,8 @@ class SchedulingState:
 
     def synced(self) -> None:
         """Every object is known; from now on we act."""
-        self._acting = True
+        self.acting = True
+        self.queue.check_gates()
         for each in self._others:
             self.outbox += each.synced()
 
@@ -114,7 +115,7 @@ class SchedulingState:
 
     def assigned(self, pod: Pod) -> None:
         """A pod was bound, by us or by another scheduler."""
-        if not self._acting or not self._limited or pod.spec.scheduler_name in self.engine.profiles:
+        if not self.acting or not self._limited or pod.spec.scheduler_name in self.engine.profiles:
             return
         node = pod.spec.node_name
         if node in self.engine.tables.row_of:
@@ -163,7 +164,7 @@ class SchedulingState:
 
     def _happened(self, event: ClusterEvent, now: float, concerned: Callable[[Pod], bool]) -> None:
         """`concerned` says which items to consider."""
-        if not self._acting:
+        if not self.acting:
             return
         for each in self._others:
             self.outbox += each.room_changed()
@@ -182,7 +183,8 @@ class SchedulingState:
         plugins = self._listeners.of(event)
         if plugins:
             wakes = self._listeners.wakes
-            self.queue.wake(plugins, lambda pod, plugin: concerned(pod) and wakes(pod, plugin, event), now)
+            only = self._listeners.concerned(event)
+            self.queue.wake(plugins, lambda pod, plugin: concerned(pod) and wakes(pod, plugin, event), now, only)
         self.outbox.append(WAKE)
 
     def _retry_nominated(self, node: str, now: float, *, gone: bool) -> None:
@@ -317,11 +319,13 @@ class SchedulingState:
 
     def _gate(self, pod: Pod) -> str:
         status = self.engine.pre_enqueue(pod)
-        return "" if status.ok else status.message or status.plugin
+        return "" if status.ok else status.plugin
 
 
 def _scheduling_changed(old: Pod, new: Pod) -> bool:
-    """Whether an update touched more than the status: our own condition must not wake the pod."""
+    """Whether an update touched more than our own condition, which must not wake the pod."""
+    if old.status.resource_claim_statuses != new.status.resource_claim_statuses:
+        return True  # the claims that were made from its templates
     return old.spec != new.spec or (old.metadata.labels, old.metadata.annotations) != (
         new.metadata.labels,
         new.metadata.annotations,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
+from wharfinger.api.keys import ObjectKey
+from wharfinger.api.kubernetes_version import KubernetesVersion
 from wharfinger.api.views import Pod
 from wharfinger.engine import Engine
 from wharfinger.framework.events import NODE, Action, ClusterEvent, WakeUp
@@ -21,7 +23,7 @@ class Listeners:
         self._known: dict[tuple[str, Action], WakeUps] = {}
         for profile_name, profile in engine.profiles.items():
             for name, plugin in profile.plugins.items():
-                for wake_up in _wake_ups(plugin):
+                for wake_up in _wake_ups(plugin, engine.tables.kubernetes):
                     self._wake_ups.setdefault(wake_up.kind, []).append((name, profile_name, wake_up))
 
     def of(self, event: ClusterEvent) -> Collection[str]:
@@ -35,6 +37,17 @@ class Listeners:
             return False
         return any(each.wakes(item, event) for each in of_plugin.get(item.spec.scheduler_name, ()))
 
+    def concerned(self, event: ClusterEvent) -> Collection[ObjectKey] | None:
+        """The pods that the event can help; None if it can be any."""
+        found: set[ObjectKey] = set()
+        for of_plugin in self._listening(event).values():
+            for wake_up in (each for of_profile in of_plugin.values() for each in of_profile):
+                keys = None if wake_up.pods is None else wake_up.pods(event.old, event.new)
+                if keys is None:
+                    return None
+                found.update(keys)
+        return found
+
     def _listening(self, event: ClusterEvent) -> WakeUps:
         found = self._known.get((event.kind, event.action))
         if found is None:
@@ -46,7 +59,7 @@ class Listeners:
         return found
 
 
-def _wake_ups(plugin: Plugin) -> Iterator[WakeUp]:
+def _wake_ups(plugin: Plugin, kubernetes: KubernetesVersion) -> Iterator[WakeUp]:
     """What the plugin states, and what holds for every plugin that filters nodes."""
     yield from plugin.wake_ups()
     of_nodes = Action(0)
@@ -57,6 +70,6 @@ def _wake_ups(plugin: Plugin) -> Iterator[WakeUp]:
         # The new node may be one that the plugin accepts.
         if plugin.points & {"preFilter", "filter"}:
             yield WakeUp(NODE, Action.ADD)
-    elif not of_nodes & Action.UPDATE_NODE_TAINT:
+    elif kubernetes < KubernetesVersion.V1_37 and not of_nodes & Action.UPDATE_NODE_TAINT:
         # As kube-scheduler 1.36 (buildQueueingHintMap): who waits for a new node is retried when taints change.
         yield WakeUp(NODE, Action.UPDATE_NODE_TAINT)

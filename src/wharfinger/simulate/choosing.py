@@ -54,10 +54,13 @@ def parse_choice(text: str, registry: Registry) -> ObjectChoice:
     return ObjectChoice(kind.storage, namespace, rest, None, text)
 
 
-def chosen_objects(world: SimulatedCluster, choices: Iterable[ObjectChoice]) -> list[ObjectTarget]:
+def chosen_objects(world: SimulatedCluster, choices: Iterable[ObjectChoice | ObjectTarget]) -> list[ObjectTarget]:
     """Raises BadInput if a selector matches nothing. An object that is chosen by name need not exist."""
     found: dict[ObjectTarget, None] = {}
     for choice in choices:
+        if isinstance(choice, ObjectTarget):
+            found[choice] = None
+            continue
         if choice.selector is None:
             found[ObjectTarget(choice.resource, choice.namespace, choice.name)] = None
             continue

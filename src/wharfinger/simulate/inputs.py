@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO
 
@@ -18,6 +18,7 @@ from wharfinger.api.configuration import KIND as CONFIGURATION
 from wharfinger.api.configuration import BadConfiguration, Configuration, load_configuration
 from wharfinger.api.fields import FieldError
 from wharfinger.api.kinds.builtin import CUSTOM_RESOURCE_DEFINITIONS
+from wharfinger.api.kubernetes_version import SUPPORTED, named_version
 from wharfinger.api.manifests import Content, Loaded, Manifest, ManifestFault, Source, load_all
 from wharfinger.api.registry import Document, Registry
 from wharfinger.api.schema.decoding import DecodingWalk
@@ -190,6 +191,9 @@ def _complete(inputs: Inputs, registry: Registry, header: Document | None) -> li
     inputs.unseen_kinds = found.unseen_kinds
     if header is not None:
         inputs.taken_at = _time(header.get("time"))
+        stated = header.get("kubernetesVersion")
+        if inputs.configuration.kubernetes is None and stated in SUPPORTED:
+            inputs.configuration = replace(inputs.configuration, kubernetes=named_version(stated))
         return [*lacking_kinds(header), *found.lacking]
     return found.lacking
 
@@ -256,7 +260,7 @@ def _configuration(document: Document) -> tuple[Configuration, list[FieldError]]
         errors += error.errors
     scheduler = document.get("scheduler")
     try:
-        profiles.load(scheduler if isinstance(scheduler, dict) else {})
+        profiles.load(scheduler if isinstance(scheduler, dict) else {}, settings=configuration)
     except BadSchedulerConfiguration as error:
         errors += [FieldError(f"scheduler.{each.path}", each.reason, each.message) for each in error.errors]
     return configuration, errors

@@ -24,14 +24,14 @@ _BETWEEN = (REPLICA_SETS, JOBS)  # owners of pods that may have owners themselve
 
 
 @dataclass(slots=True)
-class ClusterState:
+class ComparedState:
     facts: dict[ComparedKey, Mapping[str, Any]] = field(default_factory=dict)
     workload_of: dict[ComparedKey, ComparedKey] = field(default_factory=dict)  # by pod: the outermost controller
     scale_in: dict[ComparedKey, list[str]] = field(default_factory=dict)  # pods with costs, in order of deletion
 
 
-def read_state(world: SimulatedCluster) -> ClusterState:
-    state = ClusterState()
+def read_state(world: SimulatedCluster) -> ComparedState:
+    state = ComparedState()
     owners: dict[str, ComparedKey] = {}
     for resource in dict.fromkeys((*_WORKLOADS, *_BETWEEN)):
         for document in world.objects(resource):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from wharfinger.api.registry import Document
 from wharfinger.contributions import ComparedKey
-from wharfinger.simulate.plan_state import ClusterState
+from wharfinger.simulate.plan_state import ComparedState
 
 if TYPE_CHECKING:
     from wharfinger.simulate.planning import PlannedChange
@@ -70,7 +70,7 @@ class WorkloadChange:
         }
 
 
-def by_workload(before: ClusterState, after: ClusterState, changes: Iterable[PlannedChange]) -> list[WorkloadChange]:
+def by_workload(before: ComparedState, after: ComparedState, changes: Iterable[PlannedChange]) -> list[WorkloadChange]:
     """The workloads whose number of pods or whose pods change; the bad news first. Workloads of which only deletion
     costs change are not among them."""
     found: dict[ComparedKey, list[PlannedChange]] = {}
@@ -96,7 +96,7 @@ def _says_something(each: WorkloadChange) -> bool:
     return bool(pods or each.refusal or each.ready[0] != each.ready[1] or each.wanted[0] != each.wanted[1])
 
 
-def _running(state: ClusterState, wanted: Mapping[ComparedKey, Any]) -> Counter[ComparedKey]:
+def _running(state: ComparedState, wanted: Mapping[ComparedKey, Any]) -> Counter[ComparedKey]:
     """How many pods of each workload run."""
     found: Counter[ComparedKey] = Counter()
     for key, facts in state.facts.items():
@@ -109,8 +109,8 @@ def _running(state: ClusterState, wanted: Mapping[ComparedKey, Any]) -> Counter[
 
 def _summed_up(
     key: ComparedKey,
-    before: ClusterState,
-    after: ClusterState,
+    before: ComparedState,
+    after: ComparedState,
     running: tuple[int, int],
     pods: Sequence[PlannedChange],
 ) -> WorkloadChange:

@@ -12,12 +12,13 @@ from wharfinger.api.kinds.builtin import EVENTS
 from wharfinger.api.registry import Document
 from wharfinger.contributions import ComparedKey
 from wharfinger.scenario import runner
+from wharfinger.scenario.document import ObjectTarget
 from wharfinger.simulate import report
 from wharfinger.simulate.choosing import ObjectChoice, chosen_nodes, chosen_objects
 from wharfinger.simulate.cluster import SimulatedCluster
 from wharfinger.simulate.draining import BlockedEviction, drain
 from wharfinger.simulate.inputs import BadInput, Inputs
-from wharfinger.simulate.plan_state import ClusterState, read_state
+from wharfinger.simulate.plan_state import ComparedState, read_state
 from wharfinger.simulate.plan_workloads import WorkloadChange, by_workload
 from wharfinger.simulate.recreating import NewPod, new_pods
 from wharfinger.simulate.simulation import SimulationOptions, apply_manifests, prepare
@@ -146,7 +147,7 @@ def plan(
     *,
     start: float | None = None,
     options: SimulationOptions | None = None,
-    deletions: Sequence[ObjectChoice] = (),
+    deletions: Sequence[ObjectChoice | ObjectTarget] = (),
     drains: Sequence[str] = (),
 ) -> ChangePlan:
     """Applies the change to the cluster: its manifests, then deletions and drains, then its scenarios. `drains` are names
@@ -166,7 +167,7 @@ async def _plan(
     cluster: Inputs,
     change: Inputs,
     options: SimulationOptions,
-    deletions: Sequence[ObjectChoice],
+    deletions: Sequence[ObjectChoice | ObjectTarget],
     drains: Sequence[str],
 ) -> ChangePlan:
     given = runner.Results()
@@ -207,7 +208,7 @@ async def _plan(
     )
 
 
-def _compare(before: ClusterState, after: ClusterState, preempted: set[ComparedKey]) -> Iterable[PlannedChange]:
+def _compare(before: ComparedState, after: ComparedState, preempted: set[ComparedKey]) -> Iterable[PlannedChange]:
     for key in sorted(before.facts.keys() | after.facts.keys()):
         old, new = before.facts.get(key), after.facts.get(key)
         if _compared(old) != _compared(new):
@@ -215,7 +216,7 @@ def _compare(before: ClusterState, after: ClusterState, preempted: set[ComparedK
             yield PlannedChange(*key, _what(key, old, new, preempted), old, new, workload)
 
 
-def _other_order(before: ClusterState, after: ClusterState) -> Iterable[ScaleInChange]:
+def _other_order(before: ComparedState, after: ComparedState) -> Iterable[ScaleInChange]:
     """Workloads in which pods that stay would be deleted in another order, because their costs changed."""
     for key in sorted(before.scale_in.keys() | after.scale_in.keys()):
         old, new = before.scale_in.get(key, []), after.scale_in.get(key, [])

@@ -36,6 +36,8 @@ class SimulationOptions:
     progress: Progress | None = None
     once: bool = False  # the manifests are not needed again: each is released when it has been applied
     timeline: Callable[[Happening], None] | None = None  # gets what happens, when it happens
+    watcher: Callable[[SimulatedCluster, Scenario], runner.StepWatcher] | None = None
+    """Makes what checks the invariants of a scenario that names some."""
 
 
 @dataclass(slots=True)
@@ -72,6 +74,9 @@ async def _play(
     world: SimulatedCluster, inputs: Inputs, options: SimulationOptions, scenarios: Sequence[Scenario]
 ) -> _Findings:
     results = runner.Results()
+    watcher = None
+    if options.watcher is not None and len(scenarios) == 1 and scenarios[0].invariants:
+        watcher = options.watcher(world, scenarios[0])
     manifests = await prepare(world, inputs, options, results)
     for scenario in scenarios:
         for namespace in _namespaces(scenario):
@@ -84,7 +89,7 @@ async def _play(
         if options.progress is not None:
             world.loop.each_turn = _teller(world, options.progress)
         for scenario in scenarios:
-            await runner.run(scenario, world, results)
+            await runner.run(scenario, world, results, watcher)
         if options.duration is None:
             await world.settle()
         else:

@@ -23,6 +23,7 @@ import msgspec
 
 from wharfinger.api.errors import ApiError, Expired
 from wharfinger.api.kinds.builtin import NAMESPACES
+from wharfinger.api.kubernetes_version import KubernetesVersion
 from wharfinger.api.manifests import BadContent
 from wharfinger.api.registry import Document, Registry, Resource
 from wharfinger.api.times import format_time
@@ -47,12 +48,14 @@ class SnapshotHeader:
     consistent: bool = True  # all kinds were read at the same version
     counts: dict[tuple[str, str], int] = field(default_factory=dict)  # by apiVersion and kind
     not_read: dict[tuple[str, str], str] = field(default_factory=dict)  # kinds that are served but could not be read
+    kubernetes: KubernetesVersion | None = None  # whose rules apply there
 
     def document(self) -> Document:
         return {
             "apiVersion": API_VERSION,
             "kind": KIND,
             "time": self.time,
+            **({} if self.kubernetes is None else {"kubernetesVersion": str(self.kubernetes)}),
             "consistent": self.consistent,
             "kinds": [
                 {"apiVersion": version, "kind": kind, "count": count} for (version, kind), count in self.counts.items()

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from wharfinger.admission.request import PASS, Request, Review, Reviewer
+from wharfinger.admission.request import PASS, Checker, Request, Review, Reviewer
+from wharfinger.api.fields import MALFORMED, FieldError
 from wharfinger.api.registry import Document
 
 
@@ -29,8 +30,8 @@ class RemoteMutator(Protocol):
 
 @dataclass(slots=True)
 class Chain:
-    """Reviewers run in this order: mutating, remote mutating, (validation of the kind), validating, remote validating,
-    final.
+    """Reviewers run in this order: mutating, remote mutating, (validation of the kind, and checkers), validating, remote
+    validating, final.
 
     Final reviewers run in the same step as the write, without waiting in between, so counts that they check are exact.
     """
@@ -41,6 +42,7 @@ class Chain:
     remote_validating: list[RemoteReviewer] = field(default_factory=list)
     final: list[Reviewer] = field(default_factory=list)
     on_bind: list[Callable[[Document], None]] = field(default_factory=list)  # complete a pod in the write that binds it
+    checking: list[Checker] = field(default_factory=list)
     _chosen: dict[tuple[str, str, str, str], tuple[Sequence[Reviewer], Sequence[Reviewer]]] = field(
         default_factory=dict, repr=False
     )  # by phase, group, plural and subresource: all reviewers of the phase when cached, and those concerned
@@ -61,6 +63,17 @@ class Chain:
                 request,
                 warnings,
             )
+
+    def faults(self, request: Request, found: Sequence[FieldError]) -> list[FieldError]:
+        """Faults besides those that the kind's own validation `found`. Checkers expect well-formed documents."""
+        if any(fault.reason == MALFORMED for fault in found):
+            return []
+        return [
+            fault
+            for checker in self.checking
+            if checker.concerns(request.resource.group, request.resource.plural, request.subresource)
+            for fault in checker.faults(request)
+        ]
 
     async def validate(self, request: Request, warnings: list[str]) -> None:
         self._decide("validating", self.validating, request, warnings)

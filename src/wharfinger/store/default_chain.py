@@ -13,6 +13,9 @@ from wharfinger.admission.certificates import (
     CertificateSignerReviewer,
     CertificateSubjectReviewer,
 )
+from wharfinger.admission.device_claims import AdminAccessChecker, ClaimStatusChecker
+from wharfinger.admission.device_expressions import DeviceExpressionChecker
+from wharfinger.admission.device_taints import DeviceTaintReviewer
 from wharfinger.admission.extension import AdmissionContext
 from wharfinger.admission.limit_ranges import LimitDefaultsReviewer, LimitRangeReviewer
 from wharfinger.admission.priority import PriorityClassReviewer, PriorityReviewer
@@ -117,7 +120,13 @@ def extend_chain(
         StorageProtectionReviewer(),
         RuntimeClassReviewer(runtime_class, required=complete),
         CertificateRequesterReviewer(store.now),
+        DeviceTaintReviewer(store.now),
         *(reviewer for each in of_systems for reviewer in each.mutating),
+    ]
+    chain.checking += [
+        AdminAccessChecker(store),
+        ClaimStatusChecker(lambda asked: index().allowed(asked)),
+        DeviceExpressionChecker(),
     ]
     chain.validating += [
         LimitRangeReviewer(ranges, extensions.names),

@@ -167,6 +167,7 @@ class Writer:
         faults = rules_of_metadata.create_faults(kind, meta)
         if kind.validate is not None:
             faults = [*faults, *kind.validate(new, None)]
+        faults = [*faults, *self.chain.faults(request, faults)]
         if faults:
             raise invalid_object(kind.group, kind.kind, call.name, faults)
         self._warn(call, new, None)
@@ -303,6 +304,7 @@ class Writer:
         if default is not None:
             default(new)
         request = call.request("UPDATE", new, old)
+        request.verb = "update" if update else "patch"
         if self.chain.mutates:
             await self.chain.mutate(request, call.warnings)
             new = request.object or new
@@ -316,6 +318,7 @@ class Writer:
         validate = kind.validator(call.subresource)
         if validate is not None:
             faults = faults + validate(new, old)
+        faults = [*faults, *self.chain.faults(request, faults)]
         if faults:
             raise invalid_object(kind.group, kind.kind, call.name, faults)
         self._warn(call, new, old)

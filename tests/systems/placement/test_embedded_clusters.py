@@ -77,9 +77,39 @@ async def selected(hub: HttpClient) -> list[str]:
 @pytest.mark.slow
 def test_agents_of_two_members_decide_on_the_hub(tmp_path: Path) -> None:
     with (
-        wharf("up", "--data-dir", str(tmp_path / "hub"), "--port", "0", "--nodes", "0", log=tmp_path / "hub.log"),
-        wharf("up", "--data-dir", str(tmp_path / "small"), "--port", "0", "--nodes", "1", log=tmp_path / "small.log"),
-        wharf("up", "--data-dir", str(tmp_path / "large"), "--port", "0", "--nodes", "3", log=tmp_path / "large.log"),
+        wharf(
+            "up",
+            "--data-dir",
+            str(tmp_path / "hub"),
+            "--port",
+            "0",
+            "--no-dashboard",
+            "--nodes",
+            "0",
+            log=tmp_path / "hub.log",
+        ),
+        wharf(
+            "up",
+            "--data-dir",
+            str(tmp_path / "small"),
+            "--port",
+            "0",
+            "--no-dashboard",
+            "--nodes",
+            "1",
+            log=tmp_path / "small.log",
+        ),
+        wharf(
+            "up",
+            "--data-dir",
+            str(tmp_path / "large"),
+            "--port",
+            "0",
+            "--no-dashboard",
+            "--nodes",
+            "3",
+            log=tmp_path / "large.log",
+        ),
     ):
         asyncio.run(prepare(tmp_path))
         with agent(tmp_path, "small"):
@@ -146,9 +176,39 @@ async def decide_between_members(directory: Path) -> None:
 def test_the_agents_of_two_members_say_where_a_workload_fits(tmp_path: Path) -> None:
     """With accounts that may touch nothing but what belongs to their clusters."""
     with (
-        wharf("up", "--data-dir", str(tmp_path / "hub"), "--port", "0", "--nodes", "0", log=tmp_path / "hub.log"),
-        wharf("up", "--data-dir", str(tmp_path / "small"), "--port", "0", "--nodes", "1", log=tmp_path / "small.log"),
-        wharf("up", "--data-dir", str(tmp_path / "large"), "--port", "0", "--nodes", "3", log=tmp_path / "large.log"),
+        wharf(
+            "up",
+            "--data-dir",
+            str(tmp_path / "hub"),
+            "--port",
+            "0",
+            "--no-dashboard",
+            "--nodes",
+            "0",
+            log=tmp_path / "hub.log",
+        ),
+        wharf(
+            "up",
+            "--data-dir",
+            str(tmp_path / "small"),
+            "--port",
+            "0",
+            "--no-dashboard",
+            "--nodes",
+            "1",
+            log=tmp_path / "small.log",
+        ),
+        wharf(
+            "up",
+            "--data-dir",
+            str(tmp_path / "large"),
+            "--port",
+            "0",
+            "--no-dashboard",
+            "--nodes",
+            "3",
+            log=tmp_path / "large.log",
+        ),
     ):
         asyncio.run(prepare(tmp_path))
         asyncio.run(give_accounts(tmp_path))

@@ -121,6 +121,9 @@ def keep_pod_status(new: Document, old: Document) -> None:
         new["status"] = {**status, "qosClass": before["qosClass"]}
     if not status.get("observedGeneration") and before.get("observedGeneration"):
         new["status"] = {**new["status"], "observedGeneration": before["observedGeneration"]}
+    for name in ("resourceClaimStatuses", "extendedResourceClaimStatus"):  # of clients that do not know these fields
+        if status.get(name) is None and before.get(name) is not None:
+            new["status"] = {**(new.get("status") or {}), name: before[name]}
 
 
 def pod_of_template(template: Document) -> Document:

@@ -25,6 +25,7 @@ from wharfinger.api.validation.common import (
     unique_name_faults,
 )
 from wharfinger.api.validation.containers import host_path_faults, pod_security_faults, runtime_faults
+from wharfinger.api.validation.devices.pods import mirror_claims_faults, pod_claim_statuses_faults, pod_claims_faults
 from wharfinger.api.validation.resources import (
     AllowName,
     allow_unqualified,
@@ -64,6 +65,7 @@ def pod_validator(unqualified: AllowName = allow_unqualified) -> ValidateFn:
                 faultless.add(spec)
         if old is None:
             yield from _create_faults(spec)
+            yield from mirror_claims_faults(document)
         else:
             yield from update_faults(spec, old.get("spec") or {})
 
@@ -86,6 +88,7 @@ def pod_status_validator() -> ValidateFn:
         yield from not_negative(status.get("observedGeneration"), "status.observedGeneration")
         if status.get("qosClass") != before.get("qosClass"):
             yield immutable("status.qosClass", status.get("qosClass"))
+        yield from pod_claim_statuses_faults(document)
 
     return checked("v1", "Pod", rules)
 
@@ -201,6 +204,7 @@ def pod_spec_faults(spec: Mapping[str, Any], path: str, unqualified: AllowName =
     preemption = spec.get("preemptionPolicy")
     yield from one_of(preemption, ("PreemptLowerPriority", "Never"), f"{path}.preemptionPolicy", empty=True)
     yield from node_resources_faults(spec.get("overhead") or {}, f"{path}.overhead")
+    yield from pod_claims_faults(spec, path)
 
 
 def _volumes_faults(spec: Mapping[str, Any], path: str, names: set[str]) -> Iterator[FieldError]:

@@ -255,6 +255,13 @@ class ContainerState(View, frozen=True):
     terminated: ContainerTerminated | None = None
 
 
+class ActualResources(View, frozen=True):
+    """What a pod or container has. None: not stated, which is not the same as nothing."""
+
+    requests: Quantities | None = None
+    limits: Quantities | None = None
+
+
 class ContainerStatus(View, frozen=True):
     name: str = ""
     state: ContainerState = field(default_factory=ContainerState)
@@ -262,11 +269,24 @@ class ContainerStatus(View, frozen=True):
     restart_count: int = 0
     container_id: str = field(name="containerID", default="")
     allocated_resources: Quantities | None = None
-    resources: ResourceRequirements | None = None
+    resources: ActualResources | None = None
 
 
 class PodIP(View, frozen=True):
     ip: str = ""
+
+
+class PodResourceClaimStatus(View, frozen=True):
+    """The claim that was made from a template; without a name if none is needed."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
+
+
+class PodExtendedResourceClaimStatus(View, frozen=True):
+    """The claim for the extended resources of a pod."""
+
+    resource_claim_name: str = ""
 
 
 class PodStatus(View, frozen=True):
@@ -282,7 +302,9 @@ class PodStatus(View, frozen=True):
     init_container_statuses: tuple[ContainerStatus, ...] = ()
     resize: str = ""
     allocated_resources: Quantities | None = None  # pod level
-    resources: ResourceRequirements | None = None  # pod level
+    resources: ActualResources | None = None  # pod level
+    resource_claim_statuses: tuple[PodResourceClaimStatus, ...] = ()
+    extended_resource_claim_status: PodExtendedResourceClaimStatus | None = None
     observed_generation: int = 0
 
     def condition(self, kind: str) -> Condition | None:

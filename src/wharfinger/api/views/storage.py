@@ -97,6 +97,7 @@ class CSINode(ObjectView, frozen=True):
 
 class CsiDriverSpec(View, frozen=True):
     storage_capacity: bool = False
+    prevent_pod_scheduling_if_missing: bool = False
 
 
 class CSIDriver(ObjectView, frozen=True):

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from wharfinger.cli.exit_status import CHANGES, NO, OK, OneForErrors
-from wharfinger.cli.options import cluster_options, open_client, output_option, strict_option
+from wharfinger.cli.options import cluster_options, output_option, strict_option
 
 if TYPE_CHECKING:
     from wharfinger.scenario.runner import Rejection
-    from wharfinger.simulate.inputs import Inputs
 
 BAD_NEWS = ("pending", "refused", "preempted", "blocked")  # what --fail-on can name
 
@@ -102,7 +101,7 @@ def command(
     """
     from wharfinger.api.kinds import registry
     from wharfinger.cli.progress import progress
-    from wharfinger.cli.simulating import bad_input, progressing, read, refuse_nothing
+    from wharfinger.cli.simulating import bad_input, live_inputs, progressing, read, refuse_nothing
     from wharfinger.simulate.choosing import parse_choice
     from wharfinger.simulate.inputs import BadInput
     from wharfinger.simulate.planning import plan
@@ -117,7 +116,7 @@ def command(
         if change.configured:
             raise BadInput(["a configuration cannot be part of a change; give it with --cluster"])
         targets = [parse_choice(each, registry()) for each in deletions]
-        cluster, start = (read(snapshots, strict=strict), None) if snapshots else _live(kubeconfig, context)
+        cluster, start = (read(snapshots, strict=strict), None) if snapshots else live_inputs(kubeconfig, context)
         with progressing(), progress() as told:
             options = SimulationOptions(seed=seed, user=user, progress=told, once=True)
             found = plan(cluster, change, start=start, options=options, deletions=targets, drains=drains)
@@ -138,34 +137,6 @@ def command(
     if failing:
         click.echo(f"Error: --fail-on: {', '.join(failing)}", err=True)
     sys.exit(NO if found.failed or failing else OK if found.empty else CHANGES)
-
-
-def _live(kubeconfig: str | None, context: str | None) -> tuple[Inputs, float]:
-    """The state of a live cluster, and the current time."""
-    import asyncio
-    import time
-
-    from wharfinger.api.kinds import registry
-    from wharfinger.api.manifests import Manifest, Source
-    from wharfinger.simulate.inputs import Inputs
-    from wharfinger.simulate.snapshots import take
-
-    manifests: list[Manifest] = []
-    source = Source("the cluster", 1, 1)
-
-    async def read_cluster() -> None:
-        client = open_client(kubeconfig, context)
-        try:
-            header = await take(
-                client, registry(), time.time(), lambda document: manifests.append(Manifest(document, source))
-            )
-        finally:
-            await client.close()
-        for (_, kind), why in header.not_read.items():
-            click.echo(f"Note: {kind} could not be read, so what depends on it is left out: {why}", err=True)
-
-    asyncio.run(read_cluster())
-    return Inputs(manifests), time.time()
 
 
 def _name(each: Rejection) -> str:

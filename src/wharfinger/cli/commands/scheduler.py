@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +14,7 @@ from wharfinger.cli.exit_status import InputError
 from wharfinger.cli.options import cluster_options, open_client
 
 if TYPE_CHECKING:
+    from wharfinger.api.kubernetes_version import KubernetesVersion
     from wharfinger.api.selectors import Requirements
     from wharfinger.scheduler.configuration import SchedulerConfiguration
 
@@ -68,20 +72,23 @@ def command(
         nodes = parse_label_selector(node_selector)
     except BadSelector as error:
         raise click.BadParameter(str(error), param_hint="--node-selector") from error
-    configuration = read_configuration(config, names)
+    read = partial(read_configuration, config, names)
+    configuration = read()
     for warning in configuration.warnings:
         click.echo(f"Warning: {warning}", err=True)
     if options["leader_elect"] is None and config is not None:
         options["leader_elect"] = configuration.leader_election.leader_elect
-    run = _run(
-        kubeconfig or configuration.client_connection.kubeconfig or None, context, configuration, nodes, **options
-    )
+    kubeconfig = kubeconfig or configuration.client_connection.kubeconfig or None
+    run = _run(kubeconfig, context, configuration, read, nodes, **options)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(run)
 
 
-def read_configuration(path: Path | None, names: tuple[str, ...]) -> SchedulerConfiguration:
-    """The scheduler's configuration from a file of either kind; an invalid one ends the command with all its errors."""
+def read_configuration(
+    path: Path | None, names: tuple[str, ...], server: KubernetesVersion | None = None
+) -> SchedulerConfiguration:
+    """The scheduler's configuration from a file of either kind; an invalid one ends the command with all its errors. Unless
+    the file names a version of Kubernetes, that of the server applies."""
     import yaml
 
     from wharfinger.api.configuration import KIND, BadConfiguration, load_configuration
@@ -92,10 +99,11 @@ def read_configuration(path: Path | None, names: tuple[str, ...]) -> SchedulerCo
         document = (yaml.safe_load(path.read_text()) or {}) if path is not None else {}
         if not isinstance(document, dict):
             raise InputError(f"{path}: not a configuration document")
-        if document.get("kind") == KIND:
-            settings = load_configuration(document)
-            return profiles.load(settings.scheduler, names, settings)
-        return profiles.load(document, names)
+        ours = document.get("kind") == KIND
+        settings = load_configuration(document if ours else {})
+        if settings.kubernetes is None:
+            settings = replace(settings, kubernetes=server)
+        return profiles.load(settings.scheduler if ours else document, names, settings)
     except (BadSchedulerConfiguration, BadConfiguration) as error:
         lines = "\n".join(f"  {fault}" for fault in error.errors)
         raise InputError(f"{path}:\n{lines}") from error
@@ -107,6 +115,7 @@ async def _run(
     kubeconfig: str | None,
     context: str | None,
     configuration: SchedulerConfiguration,
+    read: Callable[[KubernetesVersion], SchedulerConfiguration],
     nodes: Requirements,
     *,
     seed: int,
@@ -121,6 +130,7 @@ async def _run(
     from wharfinger.cli.component import Turn, at_once, lead, run_until_stopped, serving_health
     from wharfinger.client.events import EventRecorder
     from wharfinger.client.interface import Client
+    from wharfinger.client.server_version import version_to_follow
     from wharfinger.client.timers import SystemClock
     from wharfinger.scheduler.metrics import SchedulerMetrics
     from wharfinger.scheduler.scheduler import Scheduler, SchedulerOptions
@@ -132,13 +142,15 @@ async def _run(
     plain = open_client(kubeconfig, context, component=f"{name}-scheduler")
 
     async def schedule(client: Client, turn: Turn) -> None:
+        # Asked each time: the server may have been upgraded meanwhile.
+        followed = read(await version_to_follow(plain))
         recorder = EventRecorder(client, name, clock) if events else None
         if recorder is not None:
             recorder.start()
         scheduler = Scheduler(
             client,
             clock,
-            configuration,
+            followed,
             registry(),
             SchedulerOptions(seed=seed, nodes=nodes, owns_process=True),
             recorder=recorder,

@@ -70,10 +70,19 @@ def _report(directory: Path) -> tuple[dict[str, Any], list[str]]:
         "pid": state.pid,
         "since": state.started,
         "apiserver": health,
+        "dashboard": _dashboard(directory),
         **{key: part.document for key, part in parts.items()},
         "components": components,
     }
     return report, [part.line for part in parts.values() if part.line]
+
+
+def _dashboard(directory: Path) -> str:
+    """The link that opens the dashboard and was not used yet; empty if it is not served."""
+    try:
+        return (directory / "dashboard-link").read_text().strip()
+    except OSError:
+        return ""
 
 
 def _ask(state: RunState) -> tuple[str, dict[str, StatusPart]]:
@@ -120,6 +129,8 @@ def _print(report: dict[str, Any], lines: Iterable[str]) -> None:
     click.echo(f"Wharfinger on {report['address']}, up {human_duration(now - report['since'])}")
     click.echo(f"  export KUBECONFIG={report['kubeconfig']}")
     click.echo(f"  API server: {report['apiserver']}")
+    if report["dashboard"]:
+        click.echo(f"  Dashboard: {report['dashboard']} (the link works once)")
     for line in lines:
         click.echo(f"  {line}")
     click.echo()

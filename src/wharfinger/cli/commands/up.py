@@ -36,11 +36,18 @@ _AUDIT_DEFAULTS = {"audit_log_maxsize": 10, "audit_log_maxbackup": 3}  # at most
     "--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="A WharfingerConfiguration file."
 )
 @click.option("--sample", is_flag=True, help="Load a small sample and show what was decided.")
+@click.option("--dashboard/--no-dashboard", default=True, help="Whether to serve the dashboard.  [default: yes]")
 @server_options
 def command(
-    data_dir: Path, port: int | None, nodes: int | None, config: Path | None, sample: bool, **options: Any
+    data_dir: Path,
+    port: int | None,
+    nodes: int | None,
+    config: Path | None,
+    sample: bool,
+    dashboard: bool,
+    **options: Any,
 ) -> None:
-    """Run the control plane on this machine: API server, controllers, scheduler and simulated nodes.
+    """Run the control plane on this machine: API server, controllers, scheduler, simulated nodes and the dashboard.
 
     \b
     Examples:
@@ -73,6 +80,7 @@ def command(
         config.resolve() if config is not None else None,
         free_port=port is None,
         server_arguments=server_arguments(options),
+        dashboard=dashboard,
     )
     try:
         with lock(directory):
@@ -95,8 +103,19 @@ async def _run(plan: ControlPlaneOptions, sample: bool) -> None:
         from wharfinger.cli.sample import load_sample
 
         await load_sample(Path(supervisor.state.kubeconfig), click.echo)
+    if link := await supervisor.dashboard_link():
+        click.echo(_link_text(link))
     await supervisor.run()
     click.echo(f"Stopped. `{shown('wharf')} up --data-dir {plan.data_dir}` finds all data again.")
+
+
+def _link_text(link: str) -> str:
+    from wharfinger.dashboard.application import is_built
+
+    lines = [f"Dashboard (the link works once; `{shown('wharf')} status` shows the next one):", f"  {link}"]
+    if not is_built():
+        lines.append("  The page itself was not built: `make web` builds it. The endpoints under /api work.")
+    return "\n".join([*lines, ""])
 
 
 def _greet(supervisor: Supervisor, plan: ControlPlaneOptions) -> None:

@@ -8,6 +8,7 @@ from math import sqrt
 import numpy as np
 
 from wharfinger.api.fields import FieldError, duplicate, invalid
+from wharfinger.api.kubernetes_version import KubernetesVersion
 from wharfinger.framework.columns import Bools, Floats, Ints, Rows
 from wharfinger.framework.plugin import MAX_SCORE, Args, Plugin, Prepared, RowFunctions, Scope
 from wharfinger.framework.shapes import Shape
@@ -19,7 +20,7 @@ from wharfinger.plugins.node_resources.scoring import DEFAULT_RESOURCES, Resourc
 class NodeResourcesBalancedAllocationArgs(Args, frozen=True):
     resources: tuple[ResourceSpec, ...] = DEFAULT_RESOURCES
 
-    def faults(self) -> list[FieldError]:
+    def faults(self, kubernetes: KubernetesVersion) -> list[FieldError]:
         found, seen = [], set()
         for index, spec in enumerate(self.resources):
             if spec.name in seen:

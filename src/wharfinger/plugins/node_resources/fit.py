@@ -7,20 +7,24 @@ from typing import Any
 import numpy as np
 
 from wharfinger.api.fields import FieldError, forbidden, invalid, not_supported, required
+from wharfinger.api.kubernetes_version import KubernetesVersion
 from wharfinger.api.names import qualified_name
 from wharfinger.api.quantity import milli_value, value
 from wharfinger.api.resources import CPU, EPHEMERAL_STORAGE, MEMORY, requests
 from wharfinger.api.validation.resources import is_unqualified
 from wharfinger.api.views import Node, Pod
+from wharfinger.devices.classes import IMPLICIT_PREFIX, DeviceClasses
 from wharfinger.framework.columns import Bools, Ints, Rows
 from wharfinger.framework.events import NODE, POD, Action, WakeUp
+from wharfinger.framework.explaining import AskedAmount
 from wharfinger.framework.node_table import PODS, is_scalar
 from wharfinger.framework.plugin import Args, Plugin, Prepared, RowFunctions, Scope
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.simulation import Simulation
 from wharfinger.framework.status import Code, Status
 from wharfinger.framework.tables import Tables
-from wharfinger.plugins.node_resources.scoring import ScoringStrategy, scorer, weight_faults
+from wharfinger.plugins.dynamic_resources.catalogue import CLASS, catalogue_of
+from wharfinger.plugins.node_resources.scoring import ScoringStrategy, scorer, shape_faults, weight_faults
 
 _ORDER = (CPU, MEMORY, EPHEMERAL_STORAGE)
 _STRATEGIES = ("LeastAllocated", "MostAllocated", "RequestedToCapacityRatio")
@@ -31,7 +35,7 @@ class NodeResourcesFitArgs(Args, frozen=True):
     ignored_resource_groups: tuple[str, ...] = ()
     scoring_strategy: ScoringStrategy = ScoringStrategy()
 
-    def faults(self) -> list[FieldError]:
+    def faults(self, kubernetes: KubernetesVersion) -> list[FieldError]:
         found = []
         for index, name in enumerate(self.ignored_resources):
             found += [invalid(f"ignoredResources[{index}]", name, fault) for fault in qualified_name(name)]
@@ -50,7 +54,7 @@ class NodeResourcesFitArgs(Args, frozen=True):
                 detail = "must be specified when type is RequestedToCapacityRatio"
                 found.append(required(f"{path}.requestedToCapacityRatio", detail))
             else:
-                found += ratio.faults(f"{path}.requestedToCapacityRatio.shape")
+                found += shape_faults(ratio.shape, f"{path}.requestedToCapacityRatio.shape")
         elif ratio is not None:
             detail = "must be nil when type is not RequestedToCapacityRatio"
             found.append(forbidden(f"{path}.requestedToCapacityRatio", detail))
@@ -62,9 +66,17 @@ class NodeResourcesFit(Plugin):
     points = frozenset({"preFilter", "filter", "preScore", "score"})
     position = 80
     args_type = NodeResourcesFitArgs
+    kinds = (CLASS,)
+
+    def __init__(self, tables: Tables, args: NodeResourcesFitArgs) -> None:
+        super().__init__(tables, args)
+        self._devices = catalogue_of(tables)
+
+    def observe(self, kind: str, old: Any, new: Any) -> None:
+        self._devices.observe(kind, old, new)
 
     def prepare(self, shape: Shape) -> Prepared | Status | None:
-        return _Fit(self.tables, shape, self.args, self._handled)
+        return _Fit(self.tables, shape, self.args, self._handled, self._devices.classes)
 
     @property
     def _handled(self) -> frozenset[str]:
@@ -75,20 +87,29 @@ class NodeResourcesFit(Plugin):
         return (
             WakeUp(POD, Action.DELETE | Action.UPDATE_POD_SCALE_DOWN, _room_made),
             WakeUp(NODE, Action.ADD | Action.UPDATE_NODE_ALLOCATABLE, self._node_has_room),
+            WakeUp(CLASS, Action.ADD | Action.UPDATE, _class_serves),
         )
 
     def _node_has_room(self, pod: Pod, old: Any, new: Any) -> bool:
-        return _node_has_room(pod, old, new, self._handled)
+        return _node_has_room(pod, old, new, self._handled, self._devices.classes)
 
 
 class _Fit(Prepared):
-    """Codes are bit sets: bit 0 if evictions cannot help, bit 1 for too many pods, then one bit for each resource."""
+    """Codes are bit sets: bit 0 if evictions cannot help, bit 1 for too many pods, then one bit for each resource.
+
+    A resource that a device class serves is left to DynamicResources on nodes that have none of it themselves.
+    """
 
     scope = Scope.ROW
     filters = scores = True
 
     def __init__(
-        self, tables: Tables, shape: Shape, args: NodeResourcesFitArgs, handled: frozenset[str] = frozenset()
+        self,
+        tables: Tables,
+        shape: Shape,
+        args: NodeResourcesFitArgs,
+        handled: frozenset[str] = frozenset(),
+        classes: DeviceClasses | None = None,
     ) -> None:
         super().__init__()
         self._tables = tables
@@ -102,6 +123,8 @@ class _Fit(Prepared):
             if amounts.get(name, 0) > 0 and name not in handled and not _ignored(name, args)
         ]
         self._names = names
+        served = [name for name in names if classes and classes.serving(name) is not None]
+        self._served = frozenset(tables.resource(name) for name in served)  # by device classes
         self._wanted = [
             (2 << index + 1, tables.allocatable[number], tables.requested[number], amounts[name], number)
             for index, name in enumerate(names)
@@ -113,41 +136,48 @@ class _Fit(Prepared):
     def filter(self, rows: Rows) -> Ints:
         tables = self._tables
         codes = np.where(tables.pod_count.take(rows) >= tables.pod_limit.take(rows), 2, 0)
-        for bit, has, used, amount, _ in self._wanted:
+        for bit, has, used, amount, number in self._wanted:
             allocatable = has.take(rows)
             short = allocatable - used.take(rows) < amount
+            if number in self._served:
+                short &= allocatable > 0
             if short.any():
                 codes |= np.where(short, np.where(allocatable < amount, bit | 1, bit), 0)
         return codes
 
     def accepts(self, rows: Rows) -> Bools:
         found: Bools = self._tables.pod_count.take(rows) < self._tables.pod_limit.take(rows)
-        for _, has, used, amount, _ in self._wanted:
+        for _, has, used, amount, number in self._wanted:
             free = has.take(rows)
             free -= used.take(rows)
-            found &= free >= amount
+            enough = free >= amount
+            found &= enough | (has.take(rows) <= 0) if number in self._served else enough
         return found
 
     def filter_row(self, row: int, simulation: Simulation | None = None) -> int:
         tables = self._tables
         if simulation is None:
             code = 2 if tables.pod_count.cells[row] >= tables.pod_limit.cells[row] else 0
-            for bit, has, used, amount, _ in self._wanted:
+            for bit, has, used, amount, number in self._wanted:
                 allocatable = has.cells[row]
-                if allocatable - used.cells[row] < amount:
+                if allocatable - used.cells[row] < amount and (allocatable > 0 or number not in self._served):
                     code |= bit | 1 if allocatable < amount else bit
             return code
         code = 2 if tables.pod_count.cells[row] + simulation.pods >= tables.pod_limit.cells[row] else 0
         imagined = simulation.requested
         for bit, has, used, amount, number in self._wanted:
             allocatable = has.cells[row]
-            if allocatable - used.cells[row] - imagined.get(number, 0) < amount:
+            if allocatable - used.cells[row] - imagined.get(number, 0) < amount and (
+                allocatable > 0 or number not in self._served
+            ):
                 code |= bit | 1 if allocatable < amount else bit
         return code
 
     def row_functions(self) -> RowFunctions:
         count, limit = self._tables.pod_count.cells, self._tables.pod_limit.cells
         wanted = [(has.cells, used.cells, amount) for _, has, used, amount, _ in self._wanted]
+        if self._served:
+            return RowFunctions(self.filter_row, self._score.row_scorer())
 
         def refuses(row: int) -> bool:
             if count[row] >= limit[row]:
@@ -169,6 +199,16 @@ class _Fit(Prepared):
                 f"Insufficient {name}" for name, (bit, *_) in zip(self._names, self._wanted, strict=True) if code & bit
             ]
             found = self._known[code] = Status(Code.UNRESOLVABLE if code & 1 else Code.UNSCHEDULABLE, tuple(reasons))
+        return found
+
+    def amounts(self, row: int, simulation: Simulation | None = None) -> list[AskedAmount]:
+        imagined = {} if simulation is None else simulation.requested
+        found = []
+        for name, (_, has, used, amount, number) in zip(self._names, self._wanted, strict=True):
+            free = has.cells[row] - used.cells[row] - imagined.get(number, 0)
+            found.append(AskedAmount(name, amount, int(free)))
+        tables, others = self._tables, 0 if simulation is None else simulation.pods
+        found.append(AskedAmount(PODS, 1, int(tables.pod_limit.cells[row] - tables.pod_count.cells[row] - others)))
         return found
 
     def score(self, rows: Rows) -> Ints:
@@ -194,16 +234,27 @@ def _room_made(pod: Pod, old: Any, new: Any) -> bool:
     return any(amount and before.get(name, 0) > after.get(name, 0) for name, amount in requests(pod).items())
 
 
-def _node_has_room(pod: Pod, old: Any, new: Any, handled: frozenset[str]) -> bool:
+def _class_serves(pod: Pod, old: Any, new: Any) -> bool:
+    """Whether a new or changed device class may serve a resource that the pod requests."""
+    now = (new.get("spec") or {}).get("extendedResourceName")
+    wanted = requests(pod)
+    if old is None:
+        return f"{IMPLICIT_PREFIX}{new['metadata']['name']}" in wanted or now in wanted
+    return (old.get("spec") or {}).get("extendedResourceName") != now and now in wanted
+
+
+def _node_has_room(pod: Pod, old: Any, new: Any, handled: frozenset[str], classes: DeviceClasses) -> bool:
     wanted = {
         name: amount
         for name, amount in requests(pod).items()
         if amount and name not in handled and (name in _ORDER or is_scalar(name) or is_unqualified(name))
     }
     has = _allocatable(new)
+    by_devices = {name for name in wanted if not has.get(name) and classes.serving(name) is not None}
+    wanted = {name: amount for name, amount in wanted.items() if name not in by_devices}
     if has.get(PODS, 0) < 1 or any(has.get(name, 0) < amount for name, amount in wanted.items()):
         return False
-    if old is None:
+    if old is None or by_devices:
         return True
     had = _allocatable(old)
     return has.get(PODS, 0) > had.get(PODS, 0) or any(has[name] > had.get(name, 0) for name in wanted)

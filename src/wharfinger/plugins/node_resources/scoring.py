@@ -35,23 +35,24 @@ class UtilizationPoint(msgspec.Struct, rename="camel", forbid_unknown_fields=Tru
 class RequestedToCapacityRatio(msgspec.Struct, rename="camel", forbid_unknown_fields=True, frozen=True):
     shape: tuple[UtilizationPoint, ...] = ()
 
-    def faults(self, path: str) -> list[FieldError]:
-        if not self.shape:
-            return [required(path, "at least one point must be specified")]
-        found = []
-        for index in range(1, len(self.shape)):
-            if self.shape[index - 1].utilization >= self.shape[index].utilization:
-                where, given = f"{path}[{index}].utilization", self.shape[index].utilization
-                found.append(invalid(where, given, "values must be sorted in increasing order"))
-                break
-        for index, point in enumerate(self.shape):
-            if not 0 <= point.utilization <= 100:
-                where = f"{path}[{index}].utilization"
-                found.append(invalid(where, point.utilization, "not in valid range [0, 100]"))
-            if not 0 <= point.score <= MAX_CUSTOM_SCORE:
-                detail = f"not in valid range [0, {MAX_CUSTOM_SCORE}]"
-                found.append(invalid(f"{path}[{index}].score", point.score, detail))
-        return found
+
+def shape_faults(shape: tuple[UtilizationPoint, ...], path: str) -> list[FieldError]:
+    if not shape:
+        return [required(path, "at least one point must be specified")]
+    found = []
+    for index in range(1, len(shape)):
+        if shape[index - 1].utilization >= shape[index].utilization:
+            where, given = f"{path}[{index}].utilization", shape[index].utilization
+            found.append(invalid(where, given, "values must be sorted in increasing order"))
+            break
+    for index, point in enumerate(shape):
+        if not 0 <= point.utilization <= 100:
+            where = f"{path}[{index}].utilization"
+            found.append(invalid(where, point.utilization, "not in valid range [0, 100]"))
+        if not 0 <= point.score <= MAX_CUSTOM_SCORE:
+            detail = f"not in valid range [0, {MAX_CUSTOM_SCORE}]"
+            found.append(invalid(f"{path}[{index}].score", point.score, detail))
+    return found
 
 
 class ScoringStrategy(msgspec.Struct, rename="camel", forbid_unknown_fields=True, frozen=True):
@@ -224,8 +225,7 @@ class _Ratio:
 
     def __init__(self, used: list[Used], ratio: RequestedToCapacityRatio) -> None:
         self.used = used
-        line = [(point.utilization, point.score * (MAX_SCORE // MAX_CUSTOM_SCORE)) for point in ratio.shape]
-        self._by_percent: Ints = np.array([_on_line(line, percent) for percent in range(101)], dtype=np.int64)
+        self._by_percent = scores_by_percent(ratio.shape)
 
     def score(self, rows: Rows) -> Ints:
         total = np.zeros(len(rows), dtype=np.int64)
@@ -247,6 +247,12 @@ class _Ratio:
 
     def row_scorer(self) -> Callable[[int], int]:
         return self.score_row
+
+
+def scores_by_percent(shape: tuple[UtilizationPoint, ...]) -> Ints:
+    """The score for each utilization from 0 to 100 percent."""
+    line = [(point.utilization, point.score * (MAX_SCORE // MAX_CUSTOM_SCORE)) for point in shape]
+    return np.array([_on_line(line, percent) for percent in range(101)], dtype=np.int64)
 
 
 def _on_line(line: list[tuple[int, int]], percent: int) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from wharfinger.api.fields import FieldError, duplicate, forbidden, invalid, not_supported, required
+from wharfinger.api.kubernetes_version import KubernetesVersion
 from wharfinger.api.names import qualified_name
 from wharfinger.api.selectors import BadSelector, LabelSelector, Requirements, exact_labels, matches
 from wharfinger.api.views import Pod
@@ -34,7 +35,7 @@ class PodTopologySpreadArgs(Args, frozen=True):
     default_constraints: tuple[TopologySpreadConstraint, ...] = ()
     defaulting_type: Literal["System", "List"] = "System"
 
-    def faults(self) -> list[FieldError]:
+    def faults(self, kubernetes: KubernetesVersion) -> list[FieldError]:
         found = []
         if self.defaulting_type == "System" and self.default_constraints:
             found.append(invalid("defaultingType", self.defaulting_type, "when .defaultConstraints are not empty"))

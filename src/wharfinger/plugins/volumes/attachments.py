@@ -5,8 +5,8 @@ Counts and limits of each driver are columns, updated as pods come and go.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, NamedTuple
 
 from wharfinger.api.keys import ObjectKey
 from wharfinger.api.views import CSINode, PersistentVolume, PersistentVolumeClaim, Pod, VolumeAttachment
@@ -25,6 +25,14 @@ CsiVolume = tuple[str, str]
 """Driver and handle."""
 
 
+class UncountedVolume(NamedTuple):
+    """A volume of a pod of which no CSI volume is known."""
+
+    missing: str = ""  # the name of a claim that does not exist
+    fault: str = ""  # why counting the volumes of the pod fails
+    inline: bool = False  # whether that is so only on nodes that have a CSINode
+
+
 class Attachments:
     """Shared by the plugins of all profiles: see `attachments_of`."""
 
@@ -40,6 +48,9 @@ class Attachments:
         self._counts: dict[str, IntColumn] = {}
         self._limits: dict[str, IntColumn] = {}
         self._limited: dict[str, int] = {}  # drivers with a limit on some node, with the number of such nodes
+        self._installed: dict[str, IntColumn] = {}  # by driver: 1 where the node's CSINode lists it
+        self._registered = IntColumn(tables.capacity)  # 1 where the node has a CSINode
+        self._faults: dict[int, dict[ObjectKey, str]] = {}  # by row: pods whose volumes cannot be counted, and why
         self._claims: dict[str, set[ObjectKey]] = {}  # by the volume they are bound to
         self._node_position = 0
         self._catalogue.watchers.append(self._changed)
@@ -63,21 +74,87 @@ class Attachments:
         node = self._tables.nodes[row] if self._stated else None
         return frozenset() if node is None else self._stated.get(node.metadata.name, frozenset())
 
+    def installed(self, driver: str) -> IntColumn:
+        """1 on rows whose CSINode lists the driver."""
+        self._catch_up()
+        return self._column(self._installed, driver, 0)
+
+    @property
+    def registered(self) -> IntColumn:
+        """1 on rows that have a CSINode."""
+        self._catch_up()
+        if len(self._registered.cells) < self._tables.capacity:
+            self._registered.grow(self._tables.capacity, 0)
+        return self._registered
+
+    def limits_anything(self, row: int) -> bool:
+        """Whether the row has a limit for any driver."""
+        node = self._tables.nodes[row]
+        return bool(limits_of(None if node is None else self._catalogue.csi_nodes.get(node.metadata.name)))
+
+    @property
+    def faulty_rows(self) -> Collection[int]:
+        """Rows with pods whose volumes cannot be counted."""
+        return self._faults.keys()
+
+    def faults_on(self, row: int) -> Mapping[ObjectKey, str]:
+        """Why volumes of pods on the row cannot be counted, in the order of the pods."""
+        found = self._faults.get(row, {})
+        return {key: found[key] for key in self._tables.pods_on[row] if key in found} if found else {}
+
     def volumes_of(self, pod: Pod) -> Iterator[CsiVolume]:
         """The CSI volumes that a pod uses, as far as they are known."""
+        return (found for found in self.used_by(pod) if not isinstance(found, UncountedVolume))
+
+    def fault_of(self, pod: Pod) -> str:
+        """Why the volumes of a pod on a node cannot be counted; empty if they can."""
+        return next(
+            (found.fault for found in self.used_by(pod) if isinstance(found, UncountedVolume) and found.fault), ""
+        )
+
+    def used_by(self, pod: Pod) -> Iterator[CsiVolume | UncountedVolume]:
+        """The CSI volumes that a pod uses, in the order of its volumes, and why others are not known."""
         for volume in pod.spec.volumes:
             name = claim_name(pod, volume)
             if name is None:
-                inline = _counted(volume)
+                try:
+                    inline = csi_volume(volume)
+                except NotTranslatable as fault:
+                    text = f"converting volume({volume.name}) from inline to csi: {fault}"
+                    yield UncountedVolume(fault=text, inline=True)
+                    continue
                 if inline is not None:
                     yield inline
                 continue
             claim = self._catalogue.claims.get((pod.metadata.namespace, name))
-            if claim is None or (volume.persistent_volume_claim is None and not_created_for(pod, claim)):
+            if claim is None:
+                yield UncountedVolume(missing=name)
+                continue
+            foreign = not_created_for(pod, claim) if volume.persistent_volume_claim is None else ""
+            if foreign:
+                yield UncountedVolume(fault=foreign)
                 continue
             found = self._behind(claim)
             if found is not None:
                 yield found
+
+    def native_drivers(self, pod: Pod) -> set[str]:
+        """The drivers of volumes that were not translated from in-tree ones. These count on nodes without CSINode, too."""
+        found = set()
+        for volume in pod.spec.volumes:
+            name = claim_name(pod, volume)
+            claim = None if name is None else self._catalogue.claims.get((pod.metadata.namespace, name))
+            if claim is None:
+                continue
+            bound = self._catalogue.volumes.get(claim.spec.volume_name) if claim.spec.volume_name else None
+            if bound is not None:
+                if bound.spec.csi is not None and bound.spec.csi.volume_handle:
+                    found.add(bound.spec.csi.driver)
+                continue
+            storage_class = self._catalogue.classes.get(class_of_claim(claim))
+            if storage_class is not None and csi_driver(storage_class.provisioner) == storage_class.provisioner:
+                found.add(storage_class.provisioner)
+        return found
 
     def nominated(self) -> set[CsiVolume]:
         """The CSI volumes of nominated pods."""
@@ -104,13 +181,29 @@ class Attachments:
     def pod_added(self, pod: PodOnNode) -> None:
         if mounts_volumes(pod.pod):
             self._use(pod.key, pod.row, list(dict.fromkeys(self.volumes_of(pod.pod))))
+            self._set_fault(pod.key, pod.row, self.fault_of(pod.pod))
 
     def pod_removed(self, pod: PodOnNode) -> None:
         if pod.pod.spec.volumes:
             self._unuse(pod.key)
+            self._set_fault(pod.key, pod.row, "")
 
     def pod_replaced(self, pod: PodOnNode) -> None:
         """A pod's volumes cannot change."""
+
+    def _set_fault(self, key: ObjectKey, row: int, fault: str) -> None:
+        faults = self._faults.get(row, {})
+        if faults.get(key, "") == fault:
+            return
+        any_before = bool(self._faults)
+        if fault:
+            self._faults.setdefault(row, {})[key] = fault
+        else:
+            del faults[key]
+            if not faults:
+                del self._faults[row]
+        if bool(self._faults) != any_before:
+            self._tables.changed(keys=True)
 
     def _use(self, key: ObjectKey, row: int, volumes: list[CsiVolume]) -> None:
         if not volumes:
@@ -182,6 +275,10 @@ class Attachments:
         """Updates the pods that use the claim; they may use another volume now."""
         for pod in list(self._catalogue.users.get(claim, {}).values()):
             volumes = list(dict.fromkeys(self.volumes_of(pod.pod)))
+            fault = self.fault_of(pod.pod)
+            if self._faults.get(pod.row, {}).get(pod.key, "") != fault:
+                self._set_fault(pod.key, pod.row, fault)
+                self._tables.changed(rows=(pod.row,))
             if self._pods.get(pod.key, (-1, []))[1] != volumes:
                 self._unuse(pod.key)
                 self._use(pod.key, pod.row, volumes)
@@ -255,7 +352,12 @@ class Attachments:
 
     def _set_limits(self, row: int) -> None:
         node = self._tables.nodes[row]
-        limits = limits_of(None if node is None else self._catalogue.csi_nodes.get(node.metadata.name))
+        csi_node = None if node is None else self._catalogue.csi_nodes.get(node.metadata.name)
+        self._column({"": self._registered}, "", 0).cells[row] = csi_node is not None
+        listed = {driver.name for driver in csi_node.spec.drivers} if csi_node is not None else set()
+        for driver in set(self._installed) | listed:
+            self._column(self._installed, driver, 0).cells[row] = driver in listed
+        limits = limits_of(csi_node)
         for driver in set(self._limits) | set(limits):
             self._column(self._limits, driver, UNLIMITED).cells[row] = limits.get(driver, UNLIMITED)
 

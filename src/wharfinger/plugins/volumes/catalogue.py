@@ -40,6 +40,7 @@ from wharfinger.plugins.volumes.rules import (
     affinity_terms,
     claim_names,
     class_of_volume,
+    named_claims,
     on_labels,
     on_rows,
     refers_to,
@@ -88,6 +89,7 @@ class VolumeCatalogue:
         self.capacities: dict[ObjectKey, CSIStorageCapacity] = {}
         self.attachments: dict[str, VolumeAttachment] = {}
         self.users: dict[ObjectKey, dict[ObjectKey, PodOnNode]] = {}  # claim to the pods on nodes that use it
+        self.named: dict[ObjectKey, set[ObjectKey]] = {}  # claim to the pods on nodes that name it; not ephemeral ones
         self.plans: dict[ObjectKey, BindingPlan] = {}  # by assumed pod
         self.watchers: list[Watcher] = []
         self.provision_version = 0  # moves with classes, drivers and capacities
@@ -162,17 +164,24 @@ class VolumeCatalogue:
         return bool(shape.pod.spec.volumes)
 
     def pod_added(self, pod: PodOnNode) -> None:
-        for claim in _claims_of(pod):
-            users = self.users.setdefault(claim, {})
-            users[pod.key] = pod
-            if len(users) == 1:
+        for claim in _claims_of(pod, claim_names(pod.pod)):
+            self.users.setdefault(claim, {})[pod.key] = pod
+        for claim in _claims_of(pod, named_claims(pod.pod)):
+            naming = self.named.setdefault(claim, set())
+            naming.add(pod.key)
+            if len(naming) == 1:
                 self._use_changed(claim)
 
     def pod_removed(self, pod: PodOnNode) -> None:
-        for claim in _claims_of(pod):
+        for claim in _claims_of(pod, claim_names(pod.pod)):
             users = self.users.get(claim)
             if users is not None and users.pop(pod.key, None) is not None and not users:
                 del self.users[claim]
+        for claim in _claims_of(pod, named_claims(pod.pod)):
+            naming = self.named.get(claim, set())
+            naming.discard(pod.key)
+            if claim in self.named and not naming:
+                del self.named[claim]
                 self._use_changed(claim)
 
     def pod_replaced(self, pod: PodOnNode) -> None:
@@ -307,7 +316,7 @@ class VolumeCatalogue:
             left = supply.drop(name)
             come = None if new is None else supply.put(new)
             if left != come:
-                self._concerned(supply, {each for each in (left, come) if each is not None})
+                self._concerned(supply, {each[0] for each in (left, come) if each is not None})
 
     def _concerned(self, supply: Supply, affinities: Iterable[int]) -> None:
         """Reports a change for the rows that can use volumes with these affinities; for all rows if they are many."""
@@ -336,8 +345,8 @@ def _newer(old: Any, new: Any) -> bool:
     return not after or before != after
 
 
-def _claims_of(pod: PodOnNode) -> list[ObjectKey]:
+def _claims_of(pod: PodOnNode, names: Iterable[str]) -> list[ObjectKey]:
     if not mounts_volumes(pod.pod):
         return []
     namespace = pod.pod.metadata.namespace
-    return [(namespace, name) for name in dict.fromkeys(claim_names(pod.pod))]
+    return [(namespace, name) for name in dict.fromkeys(names)]

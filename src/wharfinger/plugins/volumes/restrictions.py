@@ -20,7 +20,7 @@ from wharfinger.framework.status import Status, unresolvable, unschedulable
 from wharfinger.framework.tables import PodOnNode
 from wharfinger.plugins.volumes.catalogue import CLAIM, VolumeCatalogue
 from wharfinger.plugins.volumes.plugin import VolumePlugin
-from wharfinger.plugins.volumes.rules import READ_WRITE_ONCE_POD, key_of
+from wharfinger.plugins.volumes.rules import READ_WRITE_ONCE_POD, key_of, named_claims
 
 DISK_CONFLICT = unschedulable("node(s) had no available disk")
 IN_USE = unschedulable(
@@ -57,7 +57,7 @@ class VolumeRestrictions(VolumePlugin):
             return None
         disks = disks_of(pod)
         exclusive = []
-        for name in _named_claims(pod):
+        for name in named_claims(pod):
             claim = self._catalogue.claims.get((pod.metadata.namespace, name))
             if claim is None:
                 return Exclusive(unresolvable(f'persistentvolumeclaim "{name}" not found'), (), frozenset())
@@ -110,7 +110,7 @@ class _Restrictions(Prepared):
         if changed is not None:
             pods = dict(pods)
             for pod, sign in changed:
-                uses += sign * sum((pod.key[0], name) in self._claims for name in _named_claims(pod.pod))
+                uses += sign * sum((pod.key[0], name) in self._claims for name in named_claims(pod.pod))
                 if sign > 0:
                     pods[pod.key] = pod
                 else:
@@ -124,8 +124,8 @@ class _Restrictions(Prepared):
             simulation.state.setdefault(self, []).append((pod, sign))
 
     def _uses(self) -> int:
-        """The number of claims that are in use."""
-        return sum(claim in self._catalogue.users for claim in self._claims)
+        """The number of claims that pods on nodes name. Use through an ephemeral volume does not count, as upstream."""
+        return sum(claim in self._catalogue.named for claim in self._claims)
 
     def _conflict(self, pods: Iterable[PodOnNode]) -> bool:
         return any(mounts_volumes(each.pod) and conflict(self._disks, disks_of(each.pod)) for each in pods)
@@ -161,24 +161,15 @@ def _same(mine: Disk, other: Disk) -> bool:
     return same and not (mine.read_only and other.read_only)
 
 
-def _named_claims(pod: Pod) -> list[str]:
-    """The claims that a pod names, without ephemeral ones, which belong to the pod alone."""
-    return [
-        volume.persistent_volume_claim.claim_name
-        for volume in pod.spec.volumes
-        if volume.persistent_volume_claim is not None
-    ]
-
-
 def _names_claim(pod: Pod, old: Any, new: Any) -> bool:
-    return new.metadata.namespace == pod.metadata.namespace and new.metadata.name in _named_claims(pod)
+    return new.metadata.namespace == pod.metadata.namespace and new.metadata.name in named_claims(pod)
 
 
 def _volume_freed(pod: Pod, old: Any, new: Any) -> bool:
     if conflict(disks_of(pod), disks_of(old)):
         return True
     same = old.metadata.namespace == pod.metadata.namespace
-    return same and not set(_named_claims(pod)).isdisjoint(_named_claims(old))
+    return same and not set(named_claims(pod)).isdisjoint(named_claims(old))
 
 
 plugins = (VolumeRestrictions,)

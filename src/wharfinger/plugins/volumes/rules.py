@@ -11,7 +11,7 @@ from typing import TypeVar
 import numpy as np
 
 from wharfinger.api.node_affinity import NodeTerm, NodeTerms, node_terms
-from wharfinger.api.quantity import parse_nano
+from wharfinger.api.quantity import NANO, parse_nano
 from wharfinger.api.selectors import NodeSelector, Operator, Requirement, matches
 from wharfinger.api.views import PersistentVolume, PersistentVolumeClaim, Pod, StorageClass
 from wharfinger.api.views.core import ObjectReference
@@ -47,6 +47,15 @@ def claim_name(pod: Pod, volume: Volume) -> str | None:
 
 def claim_names(pod: Pod) -> Iterator[str]:
     return (name for volume in pod.spec.volumes if (name := claim_name(pod, volume)) is not None)
+
+
+def named_claims(pod: Pod) -> list[str]:
+    """The claims that a pod names, without ephemeral ones, which belong to the pod alone."""
+    return [
+        volume.persistent_volume_claim.claim_name
+        for volume in pod.spec.volumes
+        if volume.persistent_volume_claim is not None
+    ]
 
 
 def not_created_for(pod: Pod, claim: PersistentVolumeClaim) -> str:
@@ -89,6 +98,11 @@ def size_of(claim: PersistentVolumeClaim) -> int:
 
 def capacity_of(volume: PersistentVolume) -> int:
     return parse_nano(volume.spec.capacity.get("storage", 0))
+
+
+def capacity_bytes(volume: PersistentVolume) -> int:
+    """Rounded up, like upstream's Value()."""
+    return -(-capacity_of(volume) // NANO)
 
 
 # -- node affinity of volumes

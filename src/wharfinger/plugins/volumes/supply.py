@@ -44,8 +44,8 @@ class Supply:
         ] = {}  # label key and value to the affinities that require just that
         self._others: set[int] = set()  # all other affinities
 
-    def put(self, volume: PersistentVolume) -> int | None:
-        """Adds the volume if it is suitable; returns the number of its affinity then."""
+    def put(self, volume: PersistentVolume) -> tuple[int, int] | None:
+        """Adds the volume if it is suitable; returns the number of its affinity and its capacity then."""
         if not self._fits(volume):
             return None
         affinity, capacity = self._catalogue.affinity(volume), capacity_of(volume)
@@ -55,9 +55,9 @@ class Supply:
             group = self._groups[affinity] = []
             self._file(affinity)
         insort(group, (capacity, volume.metadata.name))
-        return affinity
+        return affinity, capacity
 
-    def drop(self, name: str) -> int | None:
+    def drop(self, name: str) -> tuple[int, int] | None:
         where = self._where.pop(name, None)
         if where is None:
             return None
@@ -67,7 +67,7 @@ class Supply:
         if not group:
             del self._groups[affinity]
             self._unfile(affinity)
-        return affinity
+        return where
 
     def at(self, labels: Mapping[str, str]) -> tuple[int, ...]:
         """The groups whose volumes can be used on a node with these labels."""

@@ -7,6 +7,7 @@ from importlib.resources import files
 from typing import Any
 
 from wharfinger.api.conditions import statuses
+from wharfinger.api.kinds.builtin import NODES, PODS
 from wharfinger.api.registry import Document, Resource
 from wharfinger.api.wording import object_name
 from wharfinger.contributions import ComparedKey, ReportSection, Sample, SystemReport
@@ -18,7 +19,19 @@ from wharfinger.systems.resource_policy.rules.wording import maximum
 class ResourcePolicyReport(SystemReport):
     kinds = (RESOURCE_POLICIES,)
     compared_noun = "unit"
+    screen = "units"
+    screen_kinds = (RESOURCE_POLICIES, NODES, PODS)
     sample = Sample(files("wharfinger.systems.resource_policy").joinpath("samples"))
+
+    def screen_view(self, objects: Callable[[Resource], Sequence[Document]], now: float) -> dict[str, list[Document]]:
+        from wharfinger.systems.resource_policy.screen import units_view
+
+        return units_view(objects, now)
+
+    def node_marks(self, objects: Callable[[Resource], Sequence[Document]]) -> dict[str, dict[str, Any]]:
+        from wharfinger.systems.resource_policy.screen import units_of_nodes
+
+        return units_of_nodes(objects)
 
     def lacking(self, pod_annotations: Collection[str]) -> dict[str, str]:
         if POLICY not in pod_annotations:

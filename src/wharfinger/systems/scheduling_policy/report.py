@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from importlib.resources import files
 
 from wharfinger.api.configuration import Configuration
+from wharfinger.api.kinds.builtin import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES
+from wharfinger.api.registry import Document, Resource
 from wharfinger.client.interface import Client
 from wharfinger.contributions import Sample, StatusPart, SystemReport
 from wharfinger.systems.scheduling_policy.kinds.names import SCHEDULING_POLICIES
@@ -14,7 +17,14 @@ from wharfinger.systems.scheduling_policy.settings import SchedulingPolicySettin
 
 class SchedulingPolicyReport(SystemReport):
     status_key = "schedulingPolicies"
+    screen = "policy"
+    screen_kinds = (SCHEDULING_POLICIES, CLUSTER_ROLES, ROLES, CLUSTER_ROLE_BINDINGS, ROLE_BINDINGS)
     sample = Sample(files("wharfinger.systems.scheduling_policy").joinpath("samples"))
+
+    def screen_view(self, objects: Callable[[Resource], Sequence[Document]], now: float) -> dict[str, list[Document]]:
+        from wharfinger.systems.scheduling_policy.screen import policy_view
+
+        return policy_view(objects, now)
 
     async def status(self, client: Client, configuration: Configuration) -> StatusPart:
         policies = (await client.list(SCHEDULING_POLICIES)).items

@@ -17,8 +17,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from wharfinger.api.configuration import Configuration
-from wharfinger.api.errors import NotFound
+from wharfinger.api.errors import ApiError, NotFound
 from wharfinger.api.kinds.builtin import NODES
+from wharfinger.api.kubernetes_version import REFERENCE, KubernetesVersion
 from wharfinger.api.registry import Document, Registry
 from wharfinger.api.views import Pod
 from wharfinger.client.informer import Informer, InformerSet
@@ -95,7 +96,8 @@ class MemberState:
     def __init__(self, informers: InformerSet, registry: Registry, configuration: Configuration | None = None) -> None:
         self.version = 0
         self.news = asyncio.Event()
-        self.engine = Engine(profiles.load({}, settings=configuration or Configuration()).profiles)
+        loaded = profiles.load({}, settings=configuration or Configuration())
+        self.engine = Engine(loaded.profiles, kubernetes=loaded.kubernetes)
         self._informers = informers
         self._feed = Feed(informers, registry, self.engine, self)
 
@@ -147,10 +149,17 @@ class _AskedQuestion:
 class FollowedClusters:
     """The member, and the questions on the hub, both followed by informers."""
 
-    def __init__(self, cluster: str, member: Client, hub: Client, registry: Registry) -> None:
+    def __init__(
+        self,
+        cluster: str,
+        member: Client,
+        hub: Client,
+        registry: Registry,
+        kubernetes: KubernetesVersion = REFERENCE,
+    ) -> None:
         self._client = member
         self._member = InformerSet(member)
-        self.state = MemberState(self._member, registry)
+        self.state = MemberState(self._member, registry, Configuration(kubernetes=kubernetes))
         self.questions = Informer(hub, ADDON_PLACEMENT_SCORES, AddOnPlacementScore, namespace=cluster)
         self.questions.add_handler(self._asked, self._changed)
 
@@ -194,9 +203,16 @@ class CapacityAgent:
     _asked: dict[str, _AskedQuestion] = field(default_factory=dict)  # by the name of the AddOnPlacementScore
     _publishers: dict[str, ScorePublisher] = field(default_factory=dict)
 
+    async def _followed(self) -> FollowedClusters:
+        try:
+            kubernetes = await self.member.kubernetes_version()
+        except ApiError:
+            kubernetes = REFERENCE  # the member does not answer; following it goes on until it does
+        return FollowedClusters(self.cluster, self.member, self.hub, self.registry, kubernetes)
+
     async def run(self) -> None:
         """Answers until cancelled."""
-        async with FollowedClusters(self.cluster, self.member, self.hub, self.registry) as followed:
+        async with await self._followed() as followed:
             while True:
                 followed.state.news.clear()
                 await self._round(followed)
@@ -205,7 +221,7 @@ class CapacityAgent:
 
     async def once(self) -> list[str]:
         """Answers all present questions, and returns their names."""
-        async with FollowedClusters(self.cluster, self.member, self.hub, self.registry) as followed:
+        async with await self._followed() as followed:
             return await self._round(followed, strict=True)
 
     async def _wait(self, news: asyncio.Event) -> None:

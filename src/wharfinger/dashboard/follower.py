@@ -1,0 +1,205 @@
+"""Explains pods with a scheduler that follows the cluster and never acts: the same engine, plugins and configuration as
+the one that decides."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from wharfinger.api.errors import ServiceUnavailable, not_found
+from wharfinger.api.kinds.builtin import PODS
+from wharfinger.api.registry import Document, Registry
+from wharfinger.api.views import Pod
+from wharfinger.client.interface import Client
+from wharfinger.client.timers import Clock
+from wharfinger.framework.status import Code, Status
+
+if TYPE_CHECKING:
+    from wharfinger.engine.outcome import Explanation, PreemptionResult
+    from wharfinger.scheduler.configuration import SchedulerConfiguration
+
+BEST = 25  # nodes whose scores are listed
+NAMED = 200  # nodes named for each reason
+CANDIDATES = 5  # nodes on which preemption would make room
+
+NEVER, WAITING, NOW, HELD, ELSEWHERE = "never", "waiting", "now", "held", "elsewhere"
+
+
+class Follower:
+    def __init__(self, client: Client, clock: Clock, configuration: SchedulerConfiguration, registry: Registry) -> None:
+        from wharfinger.scheduler.scheduler import Scheduler
+
+        self._scheduler = Scheduler(client, clock, configuration, registry)
+        self._loading: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._loading = asyncio.create_task(self._scheduler.load(), name="dashboard follower")
+
+    async def stop(self) -> None:
+        if self._loading is not None:
+            self._loading.cancel()
+            await asyncio.gather(self._loading, return_exceptions=True)
+        await self._scheduler.stop()
+
+    @property
+    def ready(self) -> bool:
+        return self._scheduler.ready
+
+    def _pod(self, namespace: str, name: str) -> Pod:
+        if not self.ready:
+            raise ServiceUnavailable("the cluster is not loaded yet; try again in a moment")
+        pod = self._scheduler.pod(namespace, name)
+        if pod is None:
+            raise not_found(PODS.group, PODS.plural, f"{namespace}/{name}")
+        return pod
+
+    # -- short answers
+
+    def verdict(self, namespace: str, name: str) -> Document:
+        """Whether a waiting pod can start now, waits for something, or never starts unless something changes; and the
+        reasons with the number of nodes."""
+        pod, engine = self._pod(namespace, name), self._scheduler.engine
+        if pod.spec.scheduler_name not in engine.profiles:
+            return {
+                "verdict": ELSEWHERE,
+                "because": f"it waits for the scheduler {pod.spec.scheduler_name}, which does not run here",
+                "reasons": [],
+            }
+        gate = engine.pre_enqueue(pod)
+        if not gate.ok:
+            return {"verdict": HELD, "because": gate.message, "reasons": [], "plugin": gate.plugin}
+        if not engine.tables.node_count:
+            return {"verdict": NEVER, "because": "there are no nodes", "reasons": []}
+        decision = engine.schedule(pod)
+        if decision.node:
+            return {"verdict": NOW, "because": f"it fits on {decision.node}", "node": decision.node, "reasons": []}
+        if decision.diagnosis is None:
+            return {"verdict": NEVER, "because": decision.message, "reasons": []}
+        groups: dict[tuple[str, str, bool], int] = {}
+        for status, rows in decision.diagnosis.groups:
+            for reason in status.reasons:
+                key = (status.plugin, reason, status.code is Code.UNRESOLVABLE)
+                groups[key] = groups.get(key, 0) + len(rows)
+        reasons = [
+            {"plugin": plugin, "reason": reason, "nodes": count, "final": final}
+            for (plugin, reason, final), count in sorted(groups.items(), key=lambda item: (-item[1], item[0]))
+        ]
+        final = all(status.code is Code.UNRESOLVABLE for status, _ in decision.diagnosis.groups)
+        because = decision.diagnosis.pre_filter or ", ".join(str(each["reason"]) for each in reasons[:3])
+        return {"verdict": NEVER if final else WAITING, "because": because, "reasons": reasons}
+
+    # -- the whole answer
+
+    def explain(self, namespace: str, name: str, compared: tuple[str, ...] = ()) -> Document:
+        """The verdict on every node. A bound pod is taken off its node for the moment of the question."""
+        pod, engine = self._pod(namespace, name), self._scheduler.engine
+        notes: list[str] = []
+        bound = pod.spec.node_name
+        asked = pod
+        if pod.spec.scheduler_name not in engine.profiles:
+            profile = next(iter(engine.profiles))
+            notes.append(
+                f"its scheduler is {pod.spec.scheduler_name}, which is not ours; this is what {profile} would do"
+            )
+            asked = _with(asked, scheduler_name=profile)
+        if bound:
+            engine.remove_pod(namespace, name)
+            asked = _with(asked, node_name="")
+        try:
+            return self._explained(pod, asked, notes, compared)
+        finally:
+            if bound:
+                engine.set_pod(pod)
+
+    def _explained(self, pod: Pod, asked: Pod, notes: list[str], compared: tuple[str, ...]) -> Document:
+        engine = self._scheduler.engine
+        gate = engine.pre_enqueue(asked)
+        if not gate.ok:
+            notes.append(f"it is not tried yet: {gate.message}")
+        explanation = engine.explain(asked)
+        decision = engine.schedule(asked)
+        preemption: PreemptionResult | None = None
+        if decision.diagnosis is not None and engine.profile(asked).at["postFilter"]:
+            preemption = engine.preempt(asked, decision.diagnosis)
+        for each in self._scheduler.state.kinds.others.values():
+            notes += each.explanations(asked, decision)
+        found: Document = {
+            "pod": {
+                "namespace": pod.metadata.namespace,
+                "name": pod.metadata.name,
+                "node": pod.spec.node_name or None,
+                "phase": pod.status.phase,
+            },
+            "choice": decision.node or None,
+            "message": decision.message,
+            "notes": notes,
+            "nodeCount": engine.tables.node_count,
+            "refused": _refused(explanation.refused),
+            "scores": _scores(explanation, compared),
+            "feasible": len(explanation.scores),
+            "preemption": _preemption(preemption),
+        }
+        if explanation.pre_filter is not None:
+            found["preFilter"] = {"plugin": explanation.pre_filter.plugin, "message": explanation.pre_filter.message}
+        if compared:
+            found["compared"] = {node: _on_node(explanation, node) for node in compared}
+        return found
+
+
+def _with(pod: Pod, **changes: Any) -> Pod:
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, **changes))
+
+
+def _refused(refused: Mapping[str, Status]) -> list[Document]:
+    """Nodes grouped by the plugin that refuses and its reasons, the largest group first."""
+    groups: dict[tuple[str, str, bool], list[str]] = {}
+    for node, status in refused.items():
+        key = (status.plugin, "; ".join(status.reasons), status.code is Code.UNRESOLVABLE)
+        groups.setdefault(key, []).append(node)
+    return [
+        {"plugin": plugin, "reason": reason, "final": final, "count": len(nodes), "nodes": sorted(nodes)[:NAMED]}
+        for (plugin, reason, final), nodes in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
+    ]
+
+
+def _scores(explanation: Explanation, compared: tuple[str, ...]) -> list[Document]:
+    ranked = sorted(explanation.scores, key=lambda name: (-explanation.total(name), name))
+    shown = dict.fromkeys((*ranked[:BEST], *(name for name in compared if name in explanation.scores)))
+    return [{"node": name, "total": explanation.total(name), "scores": explanation.scores[name]} for name in shown]
+
+
+def _on_node(explanation: Explanation, node: str) -> Document:
+    if node in explanation.scores:
+        return {"scores": explanation.scores[node], "total": explanation.total(node)}
+    status = explanation.refused.get(node)
+    if status is None:
+        return {"unknown": True}
+    return {"plugin": status.plugin, "reason": "; ".join(status.reasons), "final": status.code is Code.UNRESOLVABLE}
+
+
+def _preemption(result: PreemptionResult | None) -> Document | None:
+    if result is None:
+        return None
+    candidates = sorted(result.candidates.values(), key=lambda each: (each.node != result.node, each.rank, each.node))
+    return {
+        "node": result.node,
+        "message": result.message,
+        "candidates": [
+            {
+                "node": each.node,
+                "violations": each.violations,
+                "victims": [
+                    {
+                        "namespace": victim.metadata.namespace,
+                        "name": victim.metadata.name,
+                        "priority": victim.spec.priority or 0,
+                    }
+                    for victim in each.victims
+                ],
+            }
+            for each in candidates[:CANDIDATES]
+        ],
+    }

@@ -1,0 +1,72 @@
+"""Device classes, and which of them serves an extended resource."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from wharfinger.api.times import parse_time
+from wharfinger.devices.slices import Document
+
+IMPLICIT_PREFIX = "deviceclass.resource.kubernetes.io/"
+
+
+class DeviceClass:
+    __slots__ = ("config", "created", "extended_resource", "name", "selectors")
+
+    def __init__(self, document: Document) -> None:
+        spec: Document = document.get("spec") or {}
+        self.name: str = document["metadata"]["name"]
+        created = document["metadata"].get("creationTimestamp")
+        self.created = parse_time(created) if created else None
+        self.extended_resource: str | None = spec.get("extendedResourceName")
+        self.selectors: tuple[str | None, ...] = tuple(
+            (each.get("cel") or {}).get("expression") for each in spec.get("selectors") or ()
+        )
+        self.config: Sequence[Document] = spec.get("config") or ()
+
+    def newer_than(self, other: DeviceClass) -> bool:
+        """Which of two classes serves a resource that both name: the newer one, then the one with the lower name."""
+        if self.created != other.created:
+            return other.created is None or (self.created is not None and self.created > other.created)
+        return self.name < other.name
+
+
+class DeviceClasses:
+    """The classes by name, and by the extended resource that they serve.
+
+    As in upstream's extendedresourcecache, a class that loses its resource name to another does not get its implicit
+    name either, and classes are taken in as they come.
+    """
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, DeviceClass] = {}
+        self._serving: dict[str, DeviceClass] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.by_name)
+
+    def serving(self, resource: str) -> DeviceClass | None:
+        """The class that serves an extended resource."""
+        return self._serving.get(resource)
+
+    def set(self, new: DeviceClass) -> None:
+        old = self.by_name.get(new.name)
+        self.by_name[new.name] = new
+        rival = self._serving.get(new.extended_resource) if new.extended_resource is not None else None
+        if rival is not None and rival.name != new.name and not new.newer_than(rival):
+            return
+        if old is not None:
+            self._drop(old)
+        if new.extended_resource is not None:
+            self._serving[new.extended_resource] = new
+        self._serving[IMPLICIT_PREFIX + new.name] = new
+
+    def remove(self, name: str) -> None:
+        old = self.by_name.pop(name, None)
+        if old is not None:
+            self._drop(old)
+
+    def _drop(self, old: DeviceClass) -> None:
+        self._serving.pop(IMPLICIT_PREFIX + old.name, None)
+        if old.extended_resource is not None:
+            self._serving.pop(old.extended_resource, None)

@@ -1,0 +1,151 @@
+"""Which pods can be moved, what moving one costs, and why the others stay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from wharfinger.admission.scheduler_records import scheduler_records
+from wharfinger.api.keys import ObjectKey
+from wharfinger.api.selectors import BadSelector, matches
+from wharfinger.api.views import Pod, PodDisruptionBudget
+from wharfinger.engine import Engine
+from wharfinger.framework.stand_ins import StandIn
+
+DISRUPTION_COST = "wharfinger.dev/disruption-cost"
+"""On a pod: what a restart costs, compared with 1 for other pods."""
+
+_MIRROR = "kubernetes.io/config.mirror"
+_KEEPS = {
+    "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+    "karpenter.sh/do-not-disrupt": "true",
+    "karpenter.sh/do-not-evict": "true",
+}
+"""Annotations by which users forbid autoscalers to move a pod; they hold here as well."""
+
+
+class BadCost(ValueError):
+    """A disruption cost is not a number, or not positive."""
+
+
+@dataclass(frozen=True, slots=True)
+class MovablePod:
+    """A pod that can be moved from `node`."""
+
+    key: ObjectKey
+    pod: Pod  # as its replacement would be created: without a node
+    node: str
+    cost: float = 1.0
+    recreated: bool = True  # by a controller
+
+    @property
+    def name(self) -> str:
+        return f"{self.key[0]}/{self.key[1]}"
+
+
+@dataclass(frozen=True, slots=True)
+class FixedPod:
+    key: ObjectKey
+    node: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class RepackedPods:
+    """The pods that matter: those that may move, and those that keep their nodes from becoming free."""
+
+    movable: dict[ObjectKey, MovablePod]
+    fixed: dict[ObjectKey, FixedPod]
+
+
+def sort_pods(engine: Engine, *, alone: bool = True) -> RepackedPods:
+    """Sorts the pods on nodes. Those of DaemonSets and static pods are neither: they leave with their node. Pods that no
+    controller creates again are movable only if `alone` says so."""
+    movable, fixed = dict[ObjectKey, MovablePod](), dict[ObjectKey, FixedPod]()
+    records = {record.annotation for record in scheduler_records()}
+    for placed in engine.tables.placed():
+        pod = placed.pod
+        if _stays_with_node(pod):
+            continue
+        why = _why_fixed(pod, engine)
+        if not why and not alone and _controller(pod) is None:
+            why = "no controller would create it again"
+        if why:
+            fixed[placed.key] = FixedPod(placed.key, placed.node_name, why)
+            continue
+        movable[placed.key] = MovablePod(
+            placed.key, as_new(pod, records, engine), placed.node_name, cost_of(pod), _controller(pod) is not None
+        )
+    return RepackedPods(movable, fixed)
+
+
+def as_new(pod: Pod, records: Iterable[str], engine: Engine) -> Pod:
+    """The pod as its replacement is created: without node, nomination and what the scheduler noted on it."""
+    metadata, spec = pod.metadata, msgspec.structs.replace(pod.spec, node_name="")
+    if spec.scheduler_name not in engine.profiles:
+        spec = msgspec.structs.replace(spec, scheduler_name=next(iter(engine.profiles)))
+    if any(name in metadata.annotations for name in records):
+        kept = {name: text for name, text in metadata.annotations.items() if name not in records}
+        metadata = msgspec.structs.replace(metadata, annotations=kept)
+    return msgspec.structs.replace(pod, metadata=metadata, spec=spec, status=type(pod.status)())
+
+
+def cost_of(pod: Pod) -> float:
+    text = pod.metadata.annotations.get(DISRUPTION_COST)
+    if text is None:
+        return 1.0
+    try:
+        cost = float(text)
+    except ValueError:
+        cost = 0.0
+    if not 0 < cost < float("inf"):
+        where = f"Pod {pod.metadata.namespace}/{pod.metadata.name}"
+        raise BadCost(f"{where}: annotation {DISRUPTION_COST} must be a positive number, not {text!r}")
+    return cost
+
+
+def _controller(pod: Pod) -> object | None:
+    return next((owner for owner in pod.metadata.owner_references if owner.controller), None)
+
+
+def _stays_with_node(pod: Pod) -> bool:
+    if _MIRROR in pod.metadata.annotations:
+        return True
+    return any(owner.controller and owner.kind in ("DaemonSet", "Node") for owner in pod.metadata.owner_references)
+
+
+def _why_fixed(pod: Pod, engine: Engine) -> str:
+    if isinstance(pod, StandIn):
+        return f"{pod.kind} {pod.object_name} keeps room there"
+    if pod.metadata.deletion_timestamp:
+        return "it is being deleted already"
+    for name, text in _KEEPS.items():
+        if pod.metadata.annotations.get(name) == text:
+            return f"it has the annotation {name}: {text}"
+    return _budget_fault(pod, engine.budgets)
+
+
+def _budget_fault(pod: Pod, budgets: Sequence[PodDisruptionBudget]) -> str:
+    """Why the eviction API would refuse to evict the pod for ever; a budget that allows one disruption allows all moves,
+    one after the other."""
+    covering = [
+        budget for budget in budgets if budget.metadata.namespace == pod.metadata.namespace and _covers(budget, pod)
+    ]
+    if len(covering) > 1:
+        return "more than one PodDisruptionBudget covers it, so it cannot be evicted"
+    for budget in covering:
+        if budget.status.disruptions_allowed < 1:
+            name = f"{budget.metadata.namespace}/{budget.metadata.name}"
+            return f"PodDisruptionBudget {name} allows no disruption"
+    return ""
+
+
+def _covers(budget: PodDisruptionBudget, pod: Pod) -> bool:
+    if budget.spec.selector is None:
+        return False
+    try:
+        return matches(budget.spec.selector.compile(), pod.metadata.labels)
+    except BadSelector:
+        return False

@@ -1,0 +1,102 @@
+"""The goals that can be asked for, and the plan that is found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from wharfinger.api.registry import Document
+
+
+@dataclass(frozen=True, slots=True)
+class RepackGoal:
+    """One of: nodes to free (`free_nodes` of those that `nodes` selects, or all of them), pods to make room for, pods to
+    move to better units of their policies, zones to even out, a resource to defragment."""
+
+    free_nodes: int | None = None
+    nodes: str = ""  # a label selector; empty selects all nodes
+    all_selected: bool = False  # free every selected node
+    room_for: tuple[str, ...] = ()  # NAMESPACE/NAME of pods that wait; empty stands for all of them
+    room: bool = False
+    restore_order: bool = False
+    even_zones: bool = False
+    defragment: str = ""  # a resource name
+
+    @property
+    def improves(self) -> bool:
+        return self.restore_order or self.even_zones or bool(self.defragment)
+
+    def text(self) -> str:
+        if self.restore_order:
+            return "move pods to better units of their ResourcePolicies"
+        if self.even_zones:
+            return "even out the zones of workloads"
+        if self.defragment:
+            return f"defragment {self.defragment}"
+        if self.room:
+            return f"make room for {', '.join(self.room_for) or 'the pods that wait'}"
+        selected = f" with {self.nodes}" if self.nodes else ""
+        return f"free all nodes{selected}" if self.all_selected else f"free {self.free_nodes} nodes{selected}"
+
+
+@dataclass(frozen=True, slots=True)
+class RepackMove:
+    pod: str  # NAMESPACE/NAME
+    source: str
+    target: str
+    why: str
+    recreated: bool = True  # by a controller; otherwise somebody has to create the pod again
+
+    def document(self) -> Document:
+        found: Document = {"pod": self.pod, "from": self.source, "to": self.target, "why": self.why}
+        return found if self.recreated else {**found, "recreate": True}
+
+
+@dataclass(slots=True)
+class RepackPlan:
+    """Moves in an order in which each is possible when its turn comes."""
+
+    goal: RepackGoal
+    moves: list[RepackMove] = field(default_factory=list)
+    freed: list[str] = field(default_factory=list)
+    started: dict[str, str] = field(default_factory=dict)  # pods that waited, to the nodes that they get
+    cost: float = 0.0
+    bound: float = 0.0
+    measure: str = ""  # what an improvement counts; less is better
+    before: int = 0
+    after: int = 0
+    blocked: Sequence[str] = ()
+    surprise: str = ""  # what the simulation of the moves did otherwise
+
+    @property
+    def reached(self) -> bool:
+        return not self.blocked and not self.surprise
+
+    @property
+    def optimal(self) -> bool:
+        return self.reached and self.cost <= self.bound
+
+    def document(self) -> Document:
+        found: Document = {
+            "apiVersion": "wharfinger.dev/v1alpha1",
+            "kind": "RepackPlan",
+            "goal": self.goal.text(),
+            "moves": [move.document() for move in self.moves],
+            "freed": self.freed,
+            "cost": _number(self.cost),
+            "bound": _number(self.bound),
+            "optimal": self.optimal,
+        }
+        if self.measure:
+            found["improved"] = {"measure": self.measure, "before": self.before, "after": self.after}
+        if self.goal.room:
+            found["started"] = self.started
+        if self.blocked:
+            found["blocked"] = list(self.blocked)
+        if self.surprise:
+            found["surprise"] = self.surprise
+        return found
+
+
+def _number(value: float) -> int | float:
+    return int(value) if value == int(value) else round(value, 6)

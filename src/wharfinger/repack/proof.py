@@ -1,0 +1,61 @@
+"""Proves a plan: every move is made in the simulated cluster, the way it would be made in a real one.
+
+A move reserves room on its target, evicts the pod through the eviction API, which respects disruption budgets, and ends
+when the replacement runs in that room. After each, every pod that ran before must run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from wharfinger.api.errors import ApiError
+from wharfinger.api.kinds.builtin import PODS
+from wharfinger.api.registry import Document
+from wharfinger.repack.jobs import job_of, migration_jobs, outcome_of
+from wharfinger.repack.plans import RepackMove
+from wharfinger.simulate.cluster import SimulatedCluster
+from wharfinger.simulate.simulation import Progress
+
+_NOT_CREATED = ("nodeName", "priority", "preemptionPolicy")
+
+
+async def prove(world: SimulatedCluster, moves: Sequence[RepackMove], progress: Progress | None) -> str:
+    """What went otherwise than planned; empty if nothing did."""
+    client = world.client("", lambda warning: None)
+    resource = migration_jobs(world.registry)
+    running = _running(world)
+    for number, move in enumerate(moves):
+        if progress is not None:
+            progress("proving", number, len(moves))
+        namespace, _, name = move.pod.partition("/")
+        stored = world.store.peek(PODS, name, namespace)
+        if stored is None:
+            return f"{move.pod} is gone before it can be moved"
+        pod = stored.document()
+        job = job_of(move, f"repack-{number}")
+        try:
+            await client.create(resource, job)
+            await world.settle()
+            if not move.recreated:
+                await client.create(PODS, _again(pod), namespace)
+                await world.settle()
+        except ApiError as error:
+            return f"{move.pod} cannot be moved to {move.target}: {error.message}"
+        done = await client.get(resource, job["metadata"]["name"])
+        why = outcome_of(done, move)
+        if why:
+            return why
+        if (now := _running(world)) < running:
+            return f"after moving {move.pod} to {move.target}, {running - now} pods do not run any more"
+    return ""
+
+
+def _running(world: SimulatedCluster) -> int:
+    return sum(b'"phase":"Running"' in stored.data for stored in world.store.scan(PODS))
+
+
+def _again(pod: Document) -> Document:
+    metadata = pod["metadata"]
+    kept = {name: metadata[name] for name in ("name", "namespace", "labels", "annotations") if name in metadata}
+    spec = {name: value for name, value in pod["spec"].items() if name not in _NOT_CREATED}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": kept, "spec": spec}

@@ -1,0 +1,142 @@
+"""A cluster in an engine, in which pods are moved to see what is possible. Moves can be taken back."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+import msgspec
+import numpy as np
+
+from wharfinger.api.keys import ObjectKey
+from wharfinger.api.views import Pod
+from wharfinger.engine import Engine
+from wharfinger.engine.evaluation import refusals
+from wharfinger.framework.columns import Bools, Rows
+from wharfinger.repack.movable import MovablePod, RepackedPods
+
+Step = tuple[ObjectKey, str, str]
+"""A pod, the node it leaves, and the node it goes to."""
+
+
+class Trial:
+    def __init__(self, engine: Engine, pods: RepackedPods) -> None:
+        self.engine = engine
+        self.tables = engine.tables
+        self.pods = pods
+        self.at = {key: pod.node for key, pod in pods.movable.items()}
+        self.on: dict[str, dict[ObjectKey, MovablePod]] = {name: {} for name in self.tables.row_of}
+        for key, pod in pods.movable.items():
+            self.on[pod.node][key] = pod
+        self.steps: list[Step] = []
+        self.work = 0  # how often feasible nodes were asked for: what a search may spend is counted in these
+
+    # -- reading
+
+    def targets(self, pod: MovablePod, excluded: Bools) -> Rows:
+        """The rows that the pod could move to; its own is none of them."""
+        here = self.at[pod.key]
+        self.engine.remove_pod(*pod.key)
+        try:
+            rows = self.rows_for(pod.pod)
+        finally:
+            self.put_back(pod, here)
+        kept: Rows = rows[~excluded[rows] & (rows != self.tables.row_of[here])]
+        return kept
+
+    def rows_for(self, pod: Pod) -> Rows:
+        """The rows on which a pod that is nowhere could run."""
+        self.work += 1
+        prepared = self.engine.profile(pod).answers_for(pod).prepared
+        if prepared.refusal is not None:
+            return np.empty(0, dtype=np.int64)
+        return refusals(self.tables, prepared, pod)[1]
+
+    def fits(self, pod: Pod, node: str) -> bool:
+        return self.tables.row_of[node] in self.rows_for(pod)
+
+    def tightest(self, pod: MovablePod, rows: Rows) -> Rows:
+        """The rows in the order in which the pod leaves the least room behind."""
+        return rows[np.argsort(self.left_over(pod.pod, rows), kind="stable")]
+
+    def left_over(self, pod: Pod, rows: Rows) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        """The share of each row that would be left, summed over the resources that the pod asks for."""
+        left = np.zeros(len(rows))
+        for number, amount in self.charge(pod):
+            allocatable = self.tables.allocatable[number].take(rows).astype(np.float64)
+            free = allocatable - self.tables.requested[number].take(rows) - amount
+            left += free / np.maximum(allocatable, 1)
+        return left
+
+    def charge(self, pod: Pod) -> tuple[tuple[int, int], ...]:
+        return self.tables.charge(self.tables.shapes.of(pod))
+
+    def size(self, pod: MovablePod) -> float:
+        """The largest share of a node's resources that the pod takes, by the largest node."""
+        largest = 0.0
+        for number, amount in self.charge(pod.pod):
+            most = int(self.tables.allocatable[number].take(self.tables.rows).max(initial=0))
+            largest = max(largest, amount / most if most else 0.0)
+        return largest
+
+    def mask(self, names: Iterable[str]) -> Bools:
+        found = np.zeros(self.tables.capacity, dtype=np.bool_)
+        for name in names:
+            found[self.tables.row_of[name]] = True
+        return found
+
+    # -- moving
+
+    def move(self, pod: MovablePod, target: str) -> None:
+        """Moves a pod to a node that `targets` named."""
+        here = self.at[pod.key]
+        self.engine.remove_pod(*pod.key)
+        self.put_back(pod, target)
+        self._note(pod, here, target)
+        self.steps.append((pod.key, here, target))
+
+    def back(self, mark: int) -> None:
+        """Takes back all moves after the first `mark`."""
+        while len(self.steps) > mark:
+            key, source, target = self.steps.pop()
+            pod = self.pods.movable[key]
+            self.engine.remove_pod(*key)
+            self.put_back(pod, source)
+            self._note(pod, target, source)
+
+    def put_back(self, pod: MovablePod, node: str) -> None:
+        spec = msgspec.structs.replace(pod.pod.spec, node_name=node)
+        self.engine.set_pod(msgspec.structs.replace(pod.pod, spec=spec))
+
+    def _note(self, pod: MovablePod, source: str, target: str) -> None:
+        self.at[pod.key] = target
+        del self.on[source][pod.key]
+        self.on[target][pod.key] = pod
+
+    def taken_back(self, mark: int) -> list[Step]:
+        """Takes back all moves after the first `mark` and returns them, where a pod that moved several times goes to its
+        last place directly if that is possible."""
+        made, short = self.steps[mark:], self._shortened(mark)
+        self.back(mark)
+        if len(short) == len(made):
+            return made
+        possible = replay(self, short) is None
+        self.back(mark)
+        return short if possible else made
+
+    def _shortened(self, mark: int) -> list[Step]:
+        steps = self.steps[mark:]
+        last = {key: target for key, _, target in steps}
+        first = {key: source for key, source, _ in reversed(steps)}
+        order = {key: index for index, (key, _, _) in enumerate(steps)}
+        return [(key, first[key], last[key]) for key in sorted(order, key=order.__getitem__) if first[key] != last[key]]
+
+
+def replay(trial: Trial, steps: Collection[Step]) -> Step | None:
+    """Makes the steps one by one and returns the first that is not possible when its turn comes; None if all are."""
+    nothing = trial.mask(())
+    for key, source, target in steps:
+        pod = trial.pods.movable[key]
+        if trial.at[key] != source or trial.tables.row_of[target] not in trial.targets(pod, nothing):
+            return key, source, target
+        trial.move(pod, target)
+    return None

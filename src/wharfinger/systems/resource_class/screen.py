@@ -1,0 +1,80 @@
+"""Devices on the dashboard: classes with what is free, and the devices of each node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from wharfinger.api.kinds.builtin import NODES, PODS
+from wharfinger.api.registry import Document, Resource
+from wharfinger.api.views import Node, Pod, view
+from wharfinger.systems.resource_class.kinds.names import NODE_COMPUTE_RESOURCES, RESOURCE_CLASSES
+from wharfinger.systems.resource_class.kinds.views import NodeComputeResources, ResourceClass
+from wharfinger.systems.resource_class.plugin.report import ClassLine, report
+
+T = TypeVar("T")
+
+Objects = Callable[[Resource], Sequence[Document]]
+
+
+def classes(objects: Objects, now: float) -> dict[str, list[Document]]:
+    """Each class and raw resource with its devices, used and free."""
+    return {
+        "classes": [
+            {
+                "name": line.name,
+                "isClass": line.is_class,
+                "resource": line.raw,
+                "devices": line.devices,
+                "used": line.used,
+                "free": line.free,
+                "nodes": len(line.nodes),
+            }
+            for line in _lines(objects)
+        ]
+    }
+
+
+def devices_of_nodes(objects: Objects) -> dict[str, dict[str, Any]]:
+    """By node: its groups of devices, and how many of each are used."""
+    found: dict[str, dict[str, Any]] = {}
+    for line in _lines(objects):
+        if line.is_class:
+            continue  # classes are views of the raw devices
+        for node in line.nodes:
+            groups = found.setdefault(node.node, {"devices": []})["devices"]
+            for each in node.resources:
+                groups.append(
+                    {
+                        "name": each.name,
+                        "resource": line.raw or line.name,
+                        "count": each.devices,
+                        "used": each.devices - each.free,
+                        "properties": dict(each.properties),
+                    }
+                )
+    return found
+
+
+def _lines(objects: Objects) -> list[ClassLine]:
+    known, groups = objects(RESOURCE_CLASSES), objects(NODE_COMPUTE_RESOURCES)
+    if not known and not groups:
+        return []
+    return report(
+        _views(known, ResourceClass),
+        _views(objects(NODES), Node),
+        _views(groups, NodeComputeResources),
+        _views(objects(PODS), Pod),
+    )
+
+
+def _views(documents: Sequence[Document], kind: type[T]) -> list[T]:
+    found = []
+    for document in documents:
+        try:
+            found.append(view(document, kind))
+        except msgspec.ValidationError:
+            continue
+    return found

@@ -1,0 +1,173 @@
+"""What needs no cluster: sessions, the guard, sums of requests, samples of the past, and causes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from wharfinger.api.errors import Unauthorized
+from wharfinger.client.access import ClusterAccess
+from wharfinger.client.http import HttpClient
+from wharfinger.dashboard.history import past_samples
+from wharfinger.dashboard.sessions import IDLE_SECONDS, LINK_SECONDS, SESSION_SECONDS, Sessions
+from wharfinger.dashboard.sharing import SharedParts
+from wharfinger.dashboard.usage import NodeRequests
+from wharfinger.dashboard.views.waiting import cause_of, causes, waiting_pods
+from wharfinger.dashboard.what_if import NodesChange, WhatIf, read_change
+from wharfinger.simulate.inputs import BadInput
+
+
+class FakeClock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+def sessions(clock: FakeClock, **options: Any) -> Sessions:
+    made = Sessions(HttpClient(ClusterAccess("https://127.0.0.1:1")), now=clock, **options)
+    made.address = "http://127.0.0.1:2"
+    return made
+
+
+def token_of(link: str) -> str:
+    return link.partition("token=")[2]
+
+
+def test_a_link_ends_when_it_is_used_or_too_old(clock: FakeClock, tmp_path: Path) -> None:
+    file = tmp_path / "link"
+    made = sessions(clock, link_file=file)
+    first = token_of(made.link())
+    assert file.read_text().strip().endswith(first) and file.stat().st_mode & 0o077 == 0
+    cookie = made.open(first)
+    assert made.of_cookie(cookie) is made.own
+    with pytest.raises(Unauthorized):
+        made.open(first)
+    second = token_of(file.read_text().strip())
+    assert second != first
+    clock.now += LINK_SECONDS + 1
+    with pytest.raises(Unauthorized):
+        made.open(second)
+    for wrong in ("", "x", "ü"):
+        with pytest.raises(Unauthorized):
+            made.open(wrong)
+
+
+def test_a_session_ends_after_a_while_and_sooner_if_nobody_uses_it(clock: FakeClock) -> None:
+    made = sessions(clock)
+    idle, busy = made.open(token_of(made.link())), made.open(token_of(made.link()))
+    clock.now += IDLE_SECONDS - 1
+    made.of_cookie(busy)
+    clock.now += 2
+    with pytest.raises(Unauthorized):
+        made.of_cookie(idle)
+    while clock.now < 1000 + SESSION_SECONDS:
+        made.of_cookie(busy)
+        clock.now += IDLE_SECONDS / 2
+    with pytest.raises(Unauthorized):
+        made.of_cookie(busy)
+
+
+def test_a_server_for_tokens_only_gives_out_no_sessions_of_its_own(clock: FakeClock) -> None:
+    made = sessions(clock, links=False)
+    assert made.own is None
+    with pytest.raises(Unauthorized):
+        made.open("")
+
+
+def pod(name: str, node: str = "", cpu: str = "1", **more: Any) -> dict[str, Any]:
+    spec: dict[str, Any] = {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]}
+    if node:
+        spec["nodeName"] = node
+    status = {"phase": "Running" if node else "Pending", **more.pop("status", {})}
+    metadata = {"name": name, "namespace": "n", "uid": name, "creationTimestamp": "2026-01-01T00:00:00Z", **more}
+    return {"metadata": metadata, "spec": spec, "status": status}
+
+
+def test_requests_follow_every_change_of_a_pod() -> None:
+    found = NodeRequests()
+    waits, runs = pod("p"), pod("p", "n1")
+    found.pod_changed(None, waits)
+    assert found.requested == {} and found.amounts["n", "p"] == {"cpu": 1000}
+    found.pod_changed(waits, runs)
+    assert found.requested["n1"] == {"cpu": 1000}
+    resized = pod("p", "n1", "2")
+    found.pod_changed(runs, resized)
+    assert found.requested["n1"] == {"cpu": 2000}
+    done = pod("p", "n1", "2", status={"phase": "Succeeded"})
+    found.pod_changed(resized, done)
+    assert found.requested["n1"] == {"cpu": 0} and not found.pods["n1"]
+    found.pod_changed(done, None)
+    assert found.amounts == {}
+
+
+def test_pods_wait_in_the_order_of_the_queue_and_share_causes() -> None:
+    urgent = pod("z")
+    urgent["spec"]["priority"] = 10
+    late = pod("b", creationTimestamp="2026-01-01T00:01:00Z")
+    gone = pod("gone", deletionTimestamp="2026-01-01T00:01:00Z")
+    rows = waiting_pods([late, pod("a"), urgent, pod("runs", "n1"), gone], NodeRequests(), None)
+    assert [(row["name"], row["position"]) for row in rows] == [("z", 1), ("a", 2), ("b", 3)]
+    assert [(group["count"], group["verdict"]) for group in causes(rows)] == [(3, "waiting")]
+
+
+@pytest.mark.parametrize(
+    ("message", "cause"),
+    [
+        ("0/3 nodes are available: 3 Insufficient cpu. preemption: 0/3 nodes are …", "Insufficient cpu"),
+        (
+            "0/5 nodes are available: 2 node(s) were unschedulable, 3 Insufficient memory.",
+            "node(s) were unschedulable, Insufficient memory",
+        ),
+        ("", ""),
+    ],
+)
+def test_equal_causes_are_equal_whatever_the_numbers(message: str, cause: str) -> None:
+    assert cause_of(message) == cause
+
+
+def test_the_past_is_told_by_the_objects() -> None:
+    scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-01-01T00:00:30Z"}
+    node = {
+        "metadata": {"name": "n1", "creationTimestamp": "2025-12-31T00:00:00Z"},
+        "status": {"allocatable": {"cpu": "2", "memory": "1Gi"}},
+    }
+    start = 1767225600.0  # when the pod was created
+    samples = past_samples([pod("p", "n1", status={"conditions": [scheduled]})], [node], start - 600, start + 60)
+    waiting = [each["time"] - start for each in samples if each["waiting"]]
+    running = [each["time"] - start for each in samples if each["running"]]
+    assert min(waiting) >= 0 and max(waiting) < 30 <= min(running)
+    assert samples[-1]["cpu"] == 50 and samples[0]["cpu"] == 0
+
+
+def test_equal_parts_are_one_object() -> None:
+    parts = SharedParts()
+    first, second = pod("a", "n1"), pod("b", "n2")
+    first["metadata"]["managedFields"] = [{"manager": "m"}]
+    before = pod("a", "n1")
+    parts.share(first)
+    parts.share(second)
+    assert first == before and first["spec"]["containers"] is second["spec"]["containers"]
+
+
+def test_copies_of_a_node_get_names_and_host_names_of_their_own() -> None:
+    labels = {"kubernetes.io/hostname": "n", "pool": "x"}
+    status = {"allocatable": {"cpu": "4"}, "conditions": []}
+    nodes = [
+        {"kind": "Node", "metadata": {"name": "n", "labels": labels}, "status": status},
+        {"kind": "Node", "metadata": {"name": "n-new-1"}},
+    ]
+    made = [each.document for each in read_change(WhatIf(nodes=[NodesChange("n"), NodesChange("n")]), nodes).manifests]
+    assert [each["metadata"]["name"] for each in made] == ["n-new-2", "n-new-3"]
+    assert made[0]["metadata"]["labels"] == {"kubernetes.io/hostname": "n-new-2", "pool": "x"}
+    assert made[0]["status"] == {"allocatable": {"cpu": "4"}}
+    with pytest.raises(BadInput):
+        read_change(WhatIf(nodes=[NodesChange("n", 0)]), nodes)
