@@ -155,7 +155,7 @@ def test_a_bad_policy_file_ends_the_command(tmp_path: Path) -> None:
     file = tmp_path / "policy.yaml"
     file.write_text(f"{HEAD}rules:\n- level: All\n")
     result = CliRunner().invoke(command, ["--data-dir", str(tmp_path), "--audit-policy-file", str(file)])
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert f"{file}:4: rules[0].level: Unsupported value" in result.output
     file.write_text(f"{HEAD}rules:\n- level: None\n")
     result = CliRunner().invoke(command, ["--data-dir", str(tmp_path), "--audit-policy-file", str(file)])

@@ -190,6 +190,6 @@ def test_up_reports_configuration_errors(tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
     config.write_text("kind: WharfingerConfiguration\nreservatoin: {}\n")
     done = wharf("up", "--data-dir", str(tmp_path / "d"), "--config", str(config))
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "reservatoin: unknown field" in done.stderr
     assert not (tmp_path / "d").exists()

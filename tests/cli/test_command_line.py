@@ -65,7 +65,7 @@ def test_a_cluster_that_cannot_be_reached_is_said_in_a_line(tmp_path: Path, comm
 
 def test_a_file_that_cannot_be_read_is_said_in_a_line() -> None:
     result = run("capacity", "--node-group", "/nowhere/group.yaml")
-    assert (result.exit_code, result.output) == (1, "Error: /nowhere/group.yaml: No such file or directory\n")
+    assert (result.exit_code, result.output) == (2, "Error: /nowhere/group.yaml: No such file or directory\n")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -64,7 +64,7 @@ def test_json_and_yaml_keep_the_order_of_keys() -> None:
 @output_option("json", "yaml", default="yaml")
 def show(kubeconfig: str | None, context: str | None, output: str) -> None:
     access = open_client(kubeconfig, context).access
-    emit({"server": access.server, "context": access.context}, output)
+    emit({"server": access.server, "context": access.context}, output, kind="Answer")
 
 
 def test_the_shared_options_lead_to_a_cluster(tmp_path: Path) -> None:
@@ -74,9 +74,14 @@ def test_the_shared_options_lead_to_a_cluster(tmp_path: Path) -> None:
         "contexts: [{name: one, context: {cluster: c}}, {name: two, context: {cluster: d}}]\ncurrent-context: one\n"
     )
     run = CliRunner()
-    assert run.invoke(show, ["--kubeconfig", str(file)]).output == "server: http://one\ncontext: one\n"
+    assert run.invoke(show, ["--kubeconfig", str(file)]).output == (
+        "apiVersion: wharfinger.dev/v1alpha1\nkind: Answer\nserver: http://one\ncontext: one\n"
+    )
     told = run.invoke(show, ["--kubeconfig", str(file), "--context", "two", "-o", "json"])
-    assert told.output == '{\n    "server": "http://two",\n    "context": "two"\n}\n'
+    assert told.output == (
+        '{\n    "apiVersion": "wharfinger.dev/v1alpha1",\n    "kind": "Answer",\n'
+        '    "server": "http://two",\n    "context": "two"\n}\n'
+    )
     wrong = run.invoke(show, ["--kubeconfig", str(file), "--context", "three"])
-    assert wrong.exit_code == 1
+    assert wrong.exit_code == 2
     assert wrong.output == f'Error: {file}: contexts: no context named "three" (known: one, two)\n'

@@ -11,12 +11,13 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from wharfinger.api.fields import show
 from wharfinger.api.registry import Document, Registry
+from wharfinger.api.shared_strings import SharedStrings
 from wharfinger.api.yaml_reader import BadYaml, Reading, read
 
 _CHECKED_JSON = 8 << 20  # bytes; larger JSON files are generated, and not searched for duplicate keys
@@ -89,7 +90,27 @@ class Loaded:
     repaired: list[ManifestFault] = field(default_factory=list)  # mistakes that were corrected
 
 
-def load(files: Iterable[tuple[str, str | bytes]], registry: Registry | None = None) -> list[Manifest]:
+class BadContent(ValueError):
+    """The content of a file cannot be read; the message says why."""
+
+
+class ItemLines(Protocol):
+    """The content of a large JSON list with an item in each line, as `wharf snapshot` writes it: it is read line by line,
+    so that only its objects are in memory."""
+
+    def lines(self) -> Iterator[bytes]:
+        """The lines of the items, without the commas between them. Raises BadContent."""
+        ...
+
+    def read(self) -> bytes:
+        """Everything. Raises BadContent."""
+        ...
+
+
+Content = str | bytes | ItemLines
+
+
+def load(files: Iterable[tuple[str, Content]], registry: Registry | None = None) -> list[Manifest]:
     """The objects of all files, in order. With a registry, unknown kinds are faults."""
     loaded = load_all(files, registry)
     if loaded.faults:
@@ -97,10 +118,20 @@ def load(files: Iterable[tuple[str, str | bytes]], registry: Registry | None = N
     return loaded.manifests
 
 
-def load_all(files: Iterable[tuple[str, str | bytes]], registry: Registry | None = None) -> Loaded:
+def load_all(files: Iterable[tuple[str, Content]], registry: Registry | None = None) -> Loaded:
     """Like `load`, but returns the faults together with the objects."""
     loaded = Loaded()
     for file, content in files:
+        if not isinstance(content, str | bytes):
+            try:
+                if _load_lines(file, content, loaded, registry):
+                    continue
+                content = content.read()
+            except BadContent as error:
+                loaded.faults.append(ManifestFault(Source(file, 1, 1), "", str(error)))
+                continue
+        if isinstance(content, bytes) and len(content) > _CHECKED_JSON and _load_large(file, content, loaded, registry):
+            continue
         try:
             text = content if isinstance(content, str) else content.decode()
         except UnicodeDecodeError as error:
@@ -110,6 +141,35 @@ def load_all(files: Iterable[tuple[str, str | bytes]], registry: Registry | None
             continue
         _load_text(file, text.removeprefix("\ufeff"), loaded, registry)
     return loaded
+
+
+def _load_lines(file: str, content: ItemLines, loaded: Loaded, registry: Registry | None) -> bool:
+    """Whether every line was an object; if one was not, nothing is loaded."""
+    decoder, strings, found = msgspec.json.Decoder(), SharedStrings(), Loaded()
+    try:
+        for number, line in enumerate(content.lines()):
+            value = decoder.decode(line)
+            strings.share(value)
+            _accept(value, Source(file, 1, number + 2, f"items[{number}]"), found, registry)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    loaded.manifests += found.manifests
+    loaded.faults += found.faults
+    loaded.repaired += found.repaired
+    return True
+
+
+def _load_large(file: str, content: bytes, loaded: Loaded, registry: Registry | None) -> bool:
+    """Loads a large JSON file without a copy of it as text. Returns whether it is JSON."""
+    if content.lstrip()[:1] not in (b"{", b"["):
+        return False
+    try:
+        value = msgspec.json.decode(content)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    SharedStrings().share(value)
+    _accept(value, Source(file, 1, 1), loaded, registry)
+    return True
 
 
 def _load_text(file: str, text: str, loaded: Loaded, registry: Registry | None) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from wharfinger.cli.exit_status import InputError, interruptible
 from wharfinger.cli.options import F, cluster_options, open_client, output_option
 
 if TYPE_CHECKING:
@@ -82,10 +82,10 @@ def ask(
         else:
             given = None if config is None else configured(config, Configuration())
     if paths:
-        with bad_input():
+        with bad_input(), interruptible():
             world = loaded_world(inputs)
         try:
-            with _api_errors():
+            with _api_errors(), interruptible():
                 return _in(world, inputs.configuration, question)
         finally:
             world.close()
@@ -131,5 +131,4 @@ def _api_errors() -> Iterator[None]:
     try:
         yield
     except ApiError as error:
-        click.echo(f"Error: {error.message}", err=True)
-        sys.exit(2 if error.code == 404 else 1)
+        raise (InputError if error.code == 404 else click.ClickException)(error.message) from error

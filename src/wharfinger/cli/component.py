@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from wharfinger.cli.exit_status import InputError
+
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
@@ -66,12 +68,12 @@ def read_configuration(path: Path | None) -> Configuration:
     try:
         document = (yaml.safe_load(path.read_text()) or {}) if path is not None else {}
         if not isinstance(document, dict):
-            raise click.ClickException(f"{path}: not a configuration document")
+            raise InputError(f"{path}: not a configuration document")
         return load_configuration(document)
     except BadConfiguration as error:
-        raise click.ClickException("\n".join([f"{path}:", *(f"  {fault}" for fault in error.errors)])) from error
+        raise InputError("\n".join([f"{path}:", *(f"  {fault}" for fault in error.errors)])) from error
     except yaml.YAMLError as error:
-        raise click.ClickException(f"{path}: not YAML: {error}") from error
+        raise InputError(f"{path}: not YAML: {error}") from error
 
 
 async def run_until_stopped(work: Callable[[], Awaitable[None]]) -> None:

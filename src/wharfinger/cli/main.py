@@ -15,6 +15,7 @@ import click
 
 import wharfinger
 from wharfinger.cli import commands
+from wharfinger.cli.exit_status import BAD_INPUT, INTERRUPTED, statuses
 from wharfinger.system import InvalidSystem, systems
 
 
@@ -59,21 +60,8 @@ class Wharf(Commands):
         return load() if load is not None else super().get_command(ctx, cmd_name)
 
     def invoke(self, ctx: click.Context) -> Any:
-        try:
+        with statuses():
             return super().invoke(ctx)
-        except KeyboardInterrupt:
-            click.echo(err=True)
-            ctx.exit(130)
-        except OSError as error:
-            # A file that cannot be read or written. A closed pipe has no file name; click handles it.
-            if error.filename is None:
-                raise
-            raise click.ClickException(f"{error.filename}: {error.strerror}") from error
-        except Exception as error:
-            errors = sys.modules.get("wharfinger.api.errors")  # if it was never imported, nothing can have raised it
-            if errors is None or not isinstance(error, errors.ApiError):
-                raise
-            raise click.ClickException(str(error)) from error
 
 
 def _system_commands() -> dict[str, Callable[[], click.Command]]:
@@ -100,7 +88,9 @@ def main() -> None:
         wharf(prog_name=name)
     except InvalidSystem as error:  # the systems are read before any command is
         click.echo(f"Error: {error}", err=True)
-        sys.exit(2)
+        sys.exit(BAD_INPUT)
+    except KeyboardInterrupt:  # before or after a command
+        sys.exit(INTERRUPTED)
 
 
 if __name__ == "__main__":

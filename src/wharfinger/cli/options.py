@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from wharfinger.cli.exit_status import InputError
+
 if TYPE_CHECKING:
     from wharfinger.api.configuration import Configuration
     from wharfinger.apiserver.audit.policy import AuditPolicy
@@ -147,7 +149,7 @@ def read_audit_policy(path: Path | None) -> AuditPolicy | None:
     try:
         return load_policy(path)
     except BadPolicyFile as error:
-        raise click.ClickException(str(error)) from error
+        raise InputError(str(error)) from error
 
 
 def read_configuration(path: str | None) -> tuple[Configuration, dict[str, Any]]:
@@ -162,9 +164,9 @@ def read_configuration(path: str | None) -> tuple[Configuration, dict[str, Any]]
         document = yaml.safe_load(Path(path).read_text()) or {}
         return load_configuration(document), document
     except OSError as error:
-        raise click.ClickException(f"{path}: {error.strerror}") from error
+        raise InputError(f"{path}: {error.strerror}") from error
     except (yaml.YAMLError, BadConfiguration, AttributeError) as error:
-        raise click.ClickException(f"{path}: {error}") from error
+        raise InputError(f"{path}: {error}") from error
 
 
 def open_client(kubeconfig: str | None, context: str | None, **options: Any) -> HttpClient:
@@ -175,4 +177,4 @@ def open_client(kubeconfig: str | None, context: str | None, **options: Any) -> 
     try:
         return connect(kubeconfig, context, **options)
     except KubeconfigError as error:
-        raise click.ClickException(str(error)) from error
+        raise InputError(str(error)) from error

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
-from collections.abc import Iterable, Sequence
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
 from typing import IO, Any, Literal
 
 import click
+
+API_VERSION = "wharfinger.dev/v1alpha1"
+
+_NARROWEST = 24  # columns that the last column of a table gets at least
 
 Colour = Literal["red", "green", "yellow", "blue", "magenta", "cyan", "bright_black"]
 
@@ -26,14 +32,34 @@ def paint(text: str, colour: Colour, *, bold: bool = False, stream: IO[Any] | No
     return click.style(text, fg=colour, bold=bold) if use_colour(stream) else text
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[Any]], *, gap: int = 3) -> str:
-    """A table in the format of kubectl: upper-case header, columns three spaces apart, no trailing blanks."""
+def terminal_width() -> int | None:
+    """How many columns a line may have; None if the output is not for a terminal."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def table(
+    header: Sequence[str], rows: Iterable[Sequence[Any]], *, gap: int = 3, width: int | None = None, indent: str = ""
+) -> str:
+    """A table in the format of kubectl: upper-case header, columns three spaces apart, no trailing blanks. If a `width` is
+    given, the last column is wrapped so that lines are no longer, as far as there is room for it at all."""
     lines = [[name.upper() for name in header], *([_cell(value) for value in row] for row in rows)]
     widths = [max(_width(line[column]) for line in lines) for column in range(len(header))]
+    before = len(indent) + sum(each + gap for each in widths[:-1])
+    room = None if width is None else max(width - before, _NARROWEST)
     return "\n".join(
-        "".join(cell + " " * (widths[column] + gap - _width(cell)) for column, cell in enumerate(line)).rstrip()
+        (
+            indent
+            + "".join(cell + " " * (widths[column] + gap - _width(cell)) for column, cell in enumerate(line[:-1]))
+            + f"\n{' ' * before}".join(_wrapped(line[-1], room))
+        ).rstrip()
         for line in lines
     )
+
+
+def _wrapped(text: str, room: int | None) -> list[str]:
+    if room is None or _width(text) <= room or "\033" in text:
+        return [text]
+    return textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False) or [text]
 
 
 def as_json(value: Any) -> str:
@@ -50,8 +76,19 @@ def as_yaml(value: Any) -> str:
     return yaml_text(msgspec.to_builtins(value))
 
 
-def emit(value: Any, output: str) -> None:
-    """Prints a value as JSON or YAML."""
+def envelope(value: Mapping[str, Any] | Sequence[Any], kind: str = "") -> dict[str, Any]:
+    """What commands print for programs: `apiVersion`, `kind`, and the fields of the value, or its `items` if it is a
+    list. A value that names its kind needs no other."""
+    fields = dict(value) if isinstance(value, Mapping) else {"items": list(value)}
+    named = fields.pop("kind", "") or kind
+    if not named:
+        raise ValueError("output for programs needs a kind")
+    return {"apiVersion": fields.pop("apiVersion", API_VERSION), "kind": named, **fields}
+
+
+def emit(value: Mapping[str, Any] | Sequence[Any], output: str, *, kind: str = "") -> None:
+    """Prints a value as JSON or YAML, in the `envelope` of its kind."""
+    value = envelope(value, kind)
     if output != "json":
         click.echo(as_yaml(value))
         return

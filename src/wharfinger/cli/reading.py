@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from wharfinger.cli.exit_status import InputError
+
 if TYPE_CHECKING:
     from wharfinger.api.registry import Resource
 
@@ -26,7 +28,7 @@ def _from_files(kinds: Sequence[tuple[Resource, type[Any]]], paths: list[str]) -
     try:
         world = loaded_world(read(paths, notes=False))
     except BadInput as error:
-        raise click.ClickException(str(error)) from error
+        raise InputError(str(error)) from error
     try:
         return [[stored.view(view) for stored in world.store.scan(resource)] for resource, view in kinds]
     finally:

@@ -12,6 +12,7 @@ from wharfinger.system import ordered_systems
 
 Document = dict[str, Any]
 _MANY = 40  # rows of a section; more are only counted
+_FEW = 10  # nodes; a cluster of more is summed up by pool and zone
 _NAMED, _NAMED_PENDING = 6, 3  # pods in a cell
 
 
@@ -20,6 +21,7 @@ def render(report: Document, *, everything: bool = False) -> str:
     objects: list[Document] = report["objects"]
     limit = None if everything else _MANY
     sections = (
+        _utilisation(report.get("utilisation") or (), everything),
         _nodes(objects, limit),
         _pending(report["unscheduled"], limit),
         *(
@@ -56,11 +58,33 @@ def _nodes(objects: list[Document], limit: int | None) -> str:
     total = sum(len(pods) for pods in by_node.values())
     rows = [(node, _phases(pods), _pod_names(pods)) for node, pods in by_node.items()]
     if limit is not None and len(rows) > limit:
-        rows = [row for row in rows if by_node[row[0]]] or rows
+        rows = []  # they are summed up by pool and zone
     title = f"Pods on nodes: {total} on {counted(len(by_node), 'node')}"
     if elsewhere:
         title += f", {len(elsewhere)} on none"
+    if by_node and not rows:
+        return paint(f"{title} (--all lists them)", "cyan", bold=True)
     return _section(title, ("node", "state", "pods"), rows, limit)
+
+
+def _utilisation(groups: Sequence[Document], everything: bool) -> str:
+    if not everything and sum(group["nodes"] for group in groups) <= _FEW:
+        return ""
+    shares = [group["requestedShare"] for group in groups]
+    # Besides cpu and memory, what pods request: a device that nobody uses says nothing.
+    used = {name for share in shares for name, part in share.items() if part}
+    resources = ["cpu", "memory", *sorted(used - {"cpu", "memory"})]
+    rows = [
+        (
+            group["pool"],
+            group["zone"],
+            group["nodes"],
+            group["pods"],
+            *(f"{group['requestedShare'][name]:.0%}" if name in group["requestedShare"] else "-" for name in resources),
+        )
+        for group in groups
+    ]
+    return _section("Requested, by pool and zone", ("pool", "zone", "nodes", "pods", *resources), rows, None)
 
 
 def _phases(pods: list[Document]) -> str:

@@ -9,8 +9,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import nullcontext
 from dataclasses import dataclass
+from multiprocessing import active_children
 from pathlib import Path
+from typing import TYPE_CHECKING
 from xml.etree import ElementTree
+
+from wharfinger.cli.exit_status import interruptible
+
+if TYPE_CHECKING:
+    from wharfinger.simulate.inputs import Inputs
 
 _SUFFIXES = (".yaml", ".yml", ".json")
 
@@ -52,25 +59,43 @@ def collect(paths: Iterable[str]) -> list[Path]:
     return list(found)
 
 
-def run_all(files: Sequence[Path], seed: int, jobs: int | None) -> Iterator[ScenarioVerdict]:
-    """The verdicts as they become available."""
+def run_all(
+    files: Sequence[Path], seed: int, jobs: int | None, cluster: Inputs | None = None
+) -> Iterator[ScenarioVerdict]:
+    """The verdicts as they become available. The scenarios start on the state of a cluster, if one is given."""
     workers = min(jobs or os.cpu_count() or 1, len(files))
     if workers == 1:
-        for file in files:
-            yield from run_file(file, seed)
+        with interruptible():
+            for file in files:
+                yield from run_file(file, seed, cluster)
         return
-    # Ctrl-C reaches the worker processes, too; they must exit silently.
-    with ProcessPoolExecutor(workers, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_DFL)) as pool:
-        running = [pool.submit(run_file, file, seed) for file in files]
+    with ProcessPoolExecutor(workers, initializer=_begin_worker, initargs=(cluster,)) as pool:
+        running = [pool.submit(_run_in_worker, file, seed) for file in files]
         try:
             for done in as_completed(running):
                 yield from done.result()
-        finally:
+        except BaseException:
+            # A simulation under way would be waited for.
             pool.shutdown(wait=False, cancel_futures=True)
+            for child in active_children():
+                child.terminate()
+            raise
 
 
-def run_file(file: Path, seed: int) -> list[ScenarioVerdict]:
-    """Runs every scenario of a file, with the file's manifests and configuration."""
+_CLUSTER: list[Inputs | None] = [None]  # of a worker process
+
+
+def _begin_worker(cluster: Inputs | None) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the workers, too; the main process ends them
+    _CLUSTER[0] = cluster
+
+
+def _run_in_worker(file: Path, seed: int) -> list[ScenarioVerdict]:
+    return run_file(file, seed, _CLUSTER[0])
+
+
+def run_file(file: Path, seed: int, cluster: Inputs | None = None) -> list[ScenarioVerdict]:
+    """Runs every scenario of a file, with the file's manifests and configuration, on the state of a cluster if given."""
     from wharfinger.api.kinds import registry
     from wharfinger.cli.simulating import quiet
     from wharfinger.fuzz.checking import collecting_errors, watcher
@@ -82,6 +107,8 @@ def run_file(file: Path, seed: int) -> list[ScenarioVerdict]:
         inputs = read_inputs([(str(file), file.read_bytes())], registry())
     except BadInput as error:
         return [ScenarioVerdict(str(file), str(file), 0.0, tuple(error.problems), bad_input=True)]
+    if cluster is not None:
+        inputs = inputs.on(cluster)
     verdicts = []
     for number, (scenario, _) in enumerate(inputs.scenarios, 1):
         name = scenario.name or (str(number) if len(inputs.scenarios) > 1 else "")

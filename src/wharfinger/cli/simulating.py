@@ -1,14 +1,16 @@
-"""What the commands that simulate share: reading their input, and the exit status for invalid input."""
+"""What the commands that simulate share: reading their input, and what invalid input ends with."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 import click
+
+from wharfinger.cli.exit_status import InputError, interruptible
 
 if TYPE_CHECKING:
     from wharfinger.api.configuration import Configuration
@@ -137,27 +139,39 @@ def seconds(text: str, option: str) -> float:
     return length
 
 
+class InvalidInputs(InputError):
+    """Prints a line for each problem."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("the input cannot be used:")
+        self._problems = problems
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        from wharfinger.cli.output import paint
+
+        click.echo(paint(f"Error: {self.message}", "red", stream=sys.stderr), err=True)
+        for problem in self._problems:
+            click.echo(f"  {problem}", err=True)
+
+
 @contextmanager
-def bad_input(status: int = 2) -> Iterator[None]:
-    """Ends the command with this status if the input is invalid, and prints a line for each error."""
-    from wharfinger.cli.output import paint
+def bad_input() -> Iterator[None]:
+    """Ends the command if the input is invalid."""
     from wharfinger.simulate.inputs import BadInput
 
     try:
         yield
     except BadInput as error:
-        click.echo(paint("Error: the input cannot be used:", "red", stream=sys.stderr), err=True)
-        for problem in error.problems:
-            click.echo(f"  {problem}", err=True)
-        sys.exit(status)
+        raise InvalidInputs(error.problems) from error
 
 
 @contextmanager
 def progressing() -> Iterator[None]:
-    """Ends the command with an error if the simulation makes no progress."""
+    """Ends the command with an error if the simulation makes no progress, and at once on Ctrl-C."""
     from wharfinger.simulate.loop import NoProgress
 
     try:
-        yield
+        with interruptible():
+            yield
     except NoProgress as error:
         raise click.ClickException(f"the simulation makes {error}") from error

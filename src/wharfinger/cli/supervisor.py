@@ -37,6 +37,10 @@ _SHOWN_LINES = 10
 Say = Callable[[str], None]
 
 
+class StartInterrupted(RuntimeError):
+    """A signal arrived before everything was started; what was started has been stopped."""
+
+
 class StartFailed(Exception):
     """The API server did not start; the message has the end of its log."""
 
@@ -216,6 +220,8 @@ class Supervisor:
                     break
                 await asyncio.sleep(0.05)
             await self._end([server])
+            if self._stopping.is_set():
+                raise StartInterrupted
             raise StartFailed(f"the API server did not start:\n{tail(Path(server.state.log), server.log_start)}")
         finally:
             ending.cancel()

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Hashable, Sequence
 from itertools import count
 from typing import Any, Generic, Protocol, TypeVar
 
-from wharfinger.api.errors import ApiError, Conflict
+from wharfinger.api.errors import ApiError, Conflict, Forbidden, Invalid
 from wharfinger.client.activity import ACTIVITY
 from wharfinger.client.backoff import Backoff
 from wharfinger.client.informer import Informer, InformerSet
@@ -102,7 +102,8 @@ class Controller(ABC, Generic[K]):
             log.debug("%s: conflict on %s, retrying in %.3f s: %s", self.name, key, delay, error)
         except ApiError as error:
             outcome = "error"
-            delay = self.queue.retry(key, at_least=error.retry_after or 0.0)
+            refused = isinstance(error, Forbidden | Invalid)
+            delay = self.queue.retry(key, at_least=error.retry_after or 0.0, refused=refused)
             log.warning("%s: %s failed, retrying in %.3f s: %s", self.name, key, delay, error)
         except Exception:
             outcome = "error"

@@ -37,6 +37,12 @@ def gc_rare() -> Iterator[None]:
         gc.unfreeze()
 
 
+def exclude_from_collections() -> None:
+    """Excludes all live objects from collections until `gc_rare` ends: the first one after a large input was read takes
+    longer than reading it."""
+    gc.freeze()
+
+
 def freeze_heap() -> None:
     """Excludes all live objects from later collections. Called once in live processes, after the informers have synced."""
     gc.collect()

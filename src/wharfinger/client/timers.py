@@ -1,7 +1,8 @@
 """Time for live components: the wall clock as a value, and background timers, which do not keep a simulation busy.
 
 Components wait with `asyncio.sleep`, so that only the event loop knows the time. Periodic upkeep (lease renewal, resync,
-garbage collection, expiry) waits inside `background()`: a simulation is idle when only such timers are left.
+garbage collection, expiry) waits inside `background()`: a simulation is idle when only such timers are left. The retry of
+a write that the API refused is work only if something has changed that may let it in.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from contextvars import ContextVar
 from typing import Protocol
 
 _BACKGROUND: ContextVar[bool] = ContextVar("wharfinger_background_timer", default=False)
+
+_REFUSED: ContextVar[bool] = ContextVar("wharfinger_refused_retry", default=False)
 
 
 class Clock(Protocol):
@@ -53,20 +56,29 @@ def in_background() -> bool:
     return _BACKGROUND.get()
 
 
+def after_refusal() -> bool:
+    """Whether a timer started now is for the retry of a refused write. The virtual loop calls this in a timer's context."""
+    return _REFUSED.get()
+
+
 async def background_sleep(seconds: float) -> None:
     with background():
         await asyncio.sleep(seconds)
 
 
-def call_later(delay: float, callback: Callable[[], None], *, background: bool) -> asyncio.TimerHandle:
-    """Calls `callback` after `delay` seconds. Timers that the callback starts are foreground timers in either case."""
+def call_later(
+    delay: float, callback: Callable[[], None], *, background: bool, refused: bool = False
+) -> asyncio.TimerHandle:
+    """Calls `callback` after `delay` seconds. Timers that the callback starts are foreground timers in any case."""
 
     def fire() -> None:
         _BACKGROUND.set(False)  # in the timer's own copy of the context
+        _REFUSED.set(False)
         callback()
 
-    token = _BACKGROUND.set(background)
+    token, refusal = _BACKGROUND.set(background), _REFUSED.set(refused)
     try:
         return asyncio.get_running_loop().call_later(delay, fire)
     finally:
         _BACKGROUND.reset(token)
+        _REFUSED.reset(refusal)

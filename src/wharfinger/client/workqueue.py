@@ -40,7 +40,7 @@ class WorkQueue(Generic[K]):
         self._wanted: set[K] = set()  # in `_ready`, or added again while being processed
         self._in_process: set[K] = set()
         self._failures: dict[K, int] = {}
-        self._timers: dict[tuple[K, bool], asyncio.TimerHandle] = {}  # by key and whether it is a background timer
+        self._timers: dict[tuple[K, bool, bool], asyncio.TimerHandle] = {}  # by key, background and refused
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._closed = False
 
@@ -62,17 +62,18 @@ class WorkQueue(Generic[K]):
             self._ready.append(key)
             wake_next(self._waiters)
 
-    def add_after(self, key: K, delay: float, *, background: bool = False) -> None:
+    def add_after(self, key: K, delay: float, *, background: bool = False, refused: bool = False) -> None:
         """Adds the key after `delay` seconds, unless an earlier addition is already pending.
 
-        A `background` wait (expiry, resync) does not keep a simulation busy.
+        A `background` wait (expiry, resync) does not keep a simulation busy; one after a write that was `refused` does
+        only if something else has changed since.
         """
         if self._closed:
             return
         if delay <= 0:
             self.add(key)
             return
-        slot = (key, background)
+        slot = (key, background, refused)
         pending = self._timers.get(slot)
         if pending is not None:
             if pending.when() <= asyncio.get_running_loop().time() + delay:
@@ -83,9 +84,9 @@ class WorkQueue(Generic[K]):
             self._timers.pop(slot, None)
             self.add(key)
 
-        self._timers[slot] = call_later(delay, fire, background=background)
+        self._timers[slot] = call_later(delay, fire, background=background, refused=refused)
 
-    def retry(self, key: K, *, limit: float | None = None, at_least: float = 0.0) -> float:
+    def retry(self, key: K, *, limit: float | None = None, at_least: float = 0.0, refused: bool = False) -> float:
         """Adds the key after a delay that doubles with each failure since `forget`; returns the delay.
 
         Once the delay has reached its limit, the key no longer keeps a simulation busy; see `retry_now`.
@@ -94,7 +95,7 @@ class WorkQueue(Generic[K]):
         self._failures[key] = failures + 1
         cap = self._limit if limit is None else limit
         delay = max(at_least, min(cap, self._base * 2.0 ** min(failures, 40)))
-        self.add_after(key, delay, background=delay >= cap)
+        self.add_after(key, delay, background=delay >= cap, refused=refused)
         return delay
 
     def retry_now(self) -> int:

@@ -16,7 +16,7 @@ from wharfinger.admission.stored_rbac import StoredRbac
 from wharfinger.api.configuration import Configuration
 from wharfinger.api.errors import ApiError
 from wharfinger.api.kinds import registry as all_kinds
-from wharfinger.api.kinds.builtin import EVENTS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES
+from wharfinger.api.kinds.builtin import EVENTS, LEASES, NAMESPACES, NODES, PODS, PRIORITY_CLASSES
 from wharfinger.api.manifests import Manifest
 from wharfinger.api.registry import Document, Resource
 from wharfinger.api.views import Pod, view
@@ -60,7 +60,7 @@ class SimulatedCluster:
 
     def __init__(self, configuration: Configuration, *, start: float, seed: int = 0) -> None:
         self.configuration = configuration
-        self.loop = VirtualLoop(self._size)
+        self.loop = VirtualLoop(self._size, self._revision)
         self.clock = LoopClock(start, self.loop)
         self.registry = all_kinds()
         self.store = Store(self.registry, now=self.clock.now, source=random.Random(f"store {seed}"), keep_identity=True)
@@ -253,6 +253,15 @@ class SimulatedCluster:
         """The number of objects, without events: those of a loop would hide it."""
         return sum(1 for kind in self.registry if kind.plural != EVENTS.plural for _ in self.store.scan(kind.storage))
 
+    def _revision(self) -> int:
+        """How often anything has changed that may let in pods that were refused. Workloads, events and leases may not."""
+        return sum(
+            self.store.revision(kind.storage)
+            for kind in self.registry
+            if kind.plural not in (EVENTS.plural, LEASES.plural)
+            and not (kind.builtin and kind.pod_template.startswith("spec."))
+        )
+
     def _versions(self, resource: Resource) -> dict[tuple[str, str], int]:
         return {(stored.namespace, stored.name): stored.version for stored in self.store.scan(resource)}
 
@@ -267,7 +276,7 @@ class SimulatedCluster:
     async def _guard(self, part: str) -> None:
         try:
             await self._parts[part]()
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, KeyboardInterrupt):
             raise
         except BaseException:
             if self.runs[part].alive:

@@ -1,11 +1,17 @@
-"""Drains a node as `kubectl drain --ignore-daemonsets --force` would: no new pods, then evictions as budgets allow."""
+"""Drains nodes as `kubectl drain --ignore-daemonsets --force` would: no new pods, then evictions as budgets allow."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
 from wharfinger.api.errors import ApiError, NotFound
-from wharfinger.api.kinds.builtin import NODES, PODS
+from wharfinger.api.kinds.builtin import NODES, POD_DISRUPTION_BUDGETS, PODS
 from wharfinger.api.object_meta import is_controlled_by
 from wharfinger.api.registry import Document
+from wharfinger.api.selectors import BadSelector, LabelSelector, compile_label_selector, matches
 from wharfinger.client.interface import Client
 from wharfinger.scenario.runner import Rejection
 from wharfinger.simulate.cluster import SimulatedCluster
@@ -13,12 +19,44 @@ from wharfinger.simulate.cluster import SimulatedCluster
 _MIRROR = "kubernetes.io/config.mirror"
 
 
-async def drain(world: SimulatedCluster, client: Client, node: str, user: str) -> list[Rejection]:
-    """Evictions that a disruption budget prevents are retried as long as others succeed. Returns those that failed."""
-    await client.patch(NODES, node, {"spec": {"unschedulable": True}})
+@dataclass(frozen=True, slots=True)
+class BlockedEviction:
+    """A pod that stays on the node that is drained, and the disruption budgets that keep it there, if they do."""
+
+    node: str
+    namespace: str
+    pod: str
+    budgets: tuple[str, ...]
+    message: str
+
+    def document(self) -> Document:
+        return {
+            "node": self.node,
+            "namespace": self.namespace,
+            "pod": self.pod,
+            "budgets": [f"{self.namespace}/{name}" for name in self.budgets],
+            "message": self.message,
+        }
+
+    def rejection(self, user: str) -> Rejection:
+        return Rejection("Pod", self.namespace, self.pod, user, self.message)
+
+
+async def drain(world: SimulatedCluster, client: Client, nodes: Sequence[str]) -> list[BlockedEviction]:
+    """Cordons all of the nodes, then drains one after the other. Evictions that a disruption budget prevents are retried
+    as long as others succeed. Returns those that failed."""
+    for node in nodes:
+        await client.patch(NODES, node, {"spec": {"unschedulable": True}})
+    blocked: list[BlockedEviction] = []
+    for node in nodes:
+        blocked += await _evict_all(world, client, node)
+    return blocked
+
+
+async def _evict_all(world: SimulatedCluster, client: Client, node: str) -> list[BlockedEviction]:
     before: set[tuple[str, str]] = set()
     while True:
-        refused: dict[tuple[str, str], str] = {}
+        refused: dict[tuple[str, str], BlockedEviction] = {}
         for pod in world.objects(PODS):
             if (pod.get("spec") or {}).get("nodeName") == node and _leaves(pod):
                 metadata = pod["metadata"]
@@ -28,11 +66,33 @@ async def drain(world: SimulatedCluster, client: Client, node: str, user: str) -
                 except NotFound:
                     continue
                 except ApiError as error:
-                    refused[key] = error.message
+                    refused[key] = BlockedEviction(node, *key, _budgets(world, pod, error), error.message)
         await world.settle()
         if not refused or refused.keys() == before:
-            return [Rejection("Pod", *key, user, message) for key, message in refused.items()]
+            return list(refused.values())
         before = set(refused)
+
+
+def _budgets(world: SimulatedCluster, pod: Document, error: ApiError) -> tuple[str, ...]:
+    """The budgets that refuse an eviction; none if the error is another one."""
+    if error.code not in (429, 500):
+        return ()
+    metadata = pod["metadata"]
+    return tuple(
+        budget["metadata"]["name"]
+        for budget in world.objects(POD_DISRUPTION_BUDGETS)
+        if budget["metadata"]["namespace"] == metadata["namespace"]
+        and _selects((budget.get("spec") or {}).get("selector"), metadata.get("labels") or {})
+    )
+
+
+def _selects(selector: Document | None, labels: dict[str, str]) -> bool:
+    try:
+        return selector is not None and matches(
+            compile_label_selector(msgspec.convert(selector, LabelSelector)), labels
+        )
+    except (BadSelector, msgspec.ValidationError):
+        return False
 
 
 def _leaves(pod: Document) -> bool:

@@ -19,19 +19,20 @@ from wharfinger.api.configuration import BadConfiguration, Configuration, load_c
 from wharfinger.api.fields import FieldError
 from wharfinger.api.kinds.builtin import CUSTOM_RESOURCE_DEFINITIONS
 from wharfinger.api.kubernetes_version import SUPPORTED, named_version
-from wharfinger.api.manifests import Loaded, Manifest, ManifestFault, Source, load_all
+from wharfinger.api.manifests import Content, Loaded, Manifest, ManifestFault, Source, load_all
 from wharfinger.api.registry import Document, Registry
 from wharfinger.api.schema.decoding import DecodingWalk
 from wharfinger.api.schema.tree import schema_of
 from wharfinger.api.schema.type_errors import fits_strictly, type_errors, unknown_fields
 from wharfinger.api.times import parse_time
 from wharfinger.apiserver.custom_kinds import kind_of
-from wharfinger.client.memory import gc_paused
+from wharfinger.client.memory import exclude_from_collections, gc_paused
 from wharfinger.scenario.document import DEFAULT_START, Scenario, parse_scenario
 from wharfinger.scenario.document import KIND as SCENARIO
 from wharfinger.simulate.completeness import completeness
-from wharfinger.simulate.snapshots import BadCompression, decompressed, is_header, lacking_kinds
+from wharfinger.simulate.snapshots import BadCompression, content_of, decompressed, is_header, lacking_kinds
 
+_LARGE = 10_000  # objects
 _SUFFIXES = (".yaml", ".yml", ".json", ".json.gz", ".json.zst")
 _ELSEWHERE = {
     "KubeSchedulerConfiguration": "--config, or into the scheduler block of a WharfingerConfiguration",
@@ -57,18 +58,34 @@ class Inputs:
     notes: list[str] = field(default_factory=list)  # corrections, what is left out, and what a snapshot lacks
     taken_at: float = 0.0  # when `wharf snapshot` took the snapshot
     unseen_kinds: frozenset[str] = frozenset()  # kinds of which the snapshot may lack objects that the cluster has
+    not_before: float = 0.0  # the earliest moment at which the virtual clock may start
 
     def start(self) -> float:
         """When the virtual clock starts: as in a scenario, or at the default, but never before a snapshot was taken."""
         for scenario, _ in self.scenarios:
             if scenario.start_given:
-                return scenario.start
-        return max([parse_time(DEFAULT_START), self.taken_at, *_times_told(self.manifests)])
+                return max(scenario.start, self.not_before)
+        return max([parse_time(DEFAULT_START), self.taken_at, self.not_before, *_times_told(self.manifests)])
+
+    def on(self, cluster: Inputs) -> Inputs:
+        """The same on a cluster: its objects come first, its configuration holds unless there is another one here, and
+        the clock starts no earlier than there."""
+        return Inputs(
+            [*cluster.manifests, *self.manifests],
+            self.scenarios,
+            self.configuration if self.configured else cluster.configuration,
+            self.configured or cluster.configured,
+            self.notes,
+            cluster.taken_at,
+            cluster.unseen_kinds,
+            not_before=cluster.not_before or cluster.start(),
+        )
 
 
-def files_of(paths: Iterable[str], stdin: IO[bytes]) -> list[tuple[str, str | bytes]]:
-    """The named files, those in named folders (sorted), and `-` for standard input."""
-    found: list[tuple[str, str | bytes]] = []
+def files_of(paths: Iterable[str], stdin: IO[bytes]) -> list[tuple[str, Content]]:
+    """The named files, those in named folders (sorted), and `-` for standard input. Snapshots are read later, object by
+    object."""
+    found: list[tuple[str, Content]] = []
     problems = []
     for name in paths:
         path = Path(name)
@@ -87,17 +104,17 @@ def files_of(paths: Iterable[str], stdin: IO[bytes]) -> list[tuple[str, str | by
             continue
         for shown, file in named:
             try:
-                found.append((shown, decompressed(file.read_bytes())))
+                found.append((shown, content_of(file)))
             except OSError as error:
                 problems.append(f"{shown}: cannot be read: {error.strerror}")
             except BadCompression as error:
-                problems.append(f"{shown}: the compressed data is damaged: {error}")
+                problems.append(f"{shown}: {error}")
     if problems:
         raise BadInput(problems)
     return found
 
 
-def read_inputs(files: Iterable[tuple[str, str | bytes]], registry: Registry, *, strict: bool = False) -> Inputs:
+def read_inputs(files: Iterable[tuple[str, Content]], registry: Registry, *, strict: bool = False) -> Inputs:
     """Raises BadInput with all errors of all files. Kinds of CustomResourceDefinitions among them are added to the
     registry.
 
@@ -105,7 +122,14 @@ def read_inputs(files: Iterable[tuple[str, str | bytes]], registry: Registry, *,
     another version of Kubernetes may have them. With `strict` both are errors.
     """
     with gc_paused():
-        loaded = load_all(files)
+        inputs = _read_inputs(files, registry, strict)
+        if len(inputs.manifests) > _LARGE:
+            exclude_from_collections()
+    return inputs
+
+
+def _read_inputs(files: Iterable[tuple[str, Content]], registry: Registry, strict: bool) -> Inputs:
+    loaded = load_all(files)
     inputs = Inputs(notes=[f"{fault} (read as what it means)" for fault in loaded.repaired])
     problems = list(loaded.faults)
     fields = _FieldCheck(registry)

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any, TypeVar, TypeVarTuple
 
 from wharfinger.client.activity import ACTIVITY
-from wharfinger.client.timers import background, in_background
+from wharfinger.client.timers import after_refusal, background, in_background
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -43,8 +43,9 @@ _NAMED = 5  # items that the error names
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    def __init__(self, size: Callable[[], int] = lambda: 0) -> None:
-        """`size` is the number of objects in the simulated cluster: a large one needs more iterations at one instant."""
+    def __init__(self, size: Callable[[], int] = lambda: 0, state: Callable[[], int] | None = None) -> None:
+        """`size` is the number of objects in the simulated cluster: a large one needs more iterations at one instant.
+        `state` is another number whenever something has changed that may let in what was refused."""
         self._now = 0.0
         self._size = size
         self._turns = 0  # iterations since time passed, or since somebody began to wait
@@ -53,6 +54,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._horizon: float | None = None  # time does not pass this moment
         self._stop_when_idle = False
         self._foreground: deque[asyncio.TimerHandle] = deque()
+        self._state = state
+        self._retries: list[tuple[asyncio.TimerHandle, int]] = []  # after refusals, with the state at that time
         self._compact_at = 1024
         self.each_turn: Callable[[], None] | None = None  # called in every iteration of the loop, to report progress
         self._waiting_for_still: list[asyncio.Future[None]] = []
@@ -163,7 +166,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     ) -> asyncio.TimerHandle:
         handle = super().call_at(when, callback, *args, context=context)
         background = in_background() if context is None else context.run(in_background)
-        if not background:
+        refused = after_refusal() if context is None else context.run(after_refusal)
+        if not background and refused and self._state is not None:
+            self._retries.append((handle, self._state()))
+        elif not background:
             self._foreground.append(handle)
             if len(self._foreground) > self._compact_at:
                 self._foreground = deque(timer for timer in self._foreground if _pending(timer))
@@ -178,7 +184,16 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def _busy(self) -> bool:
         while self._foreground and not _pending(self._foreground[0]):
             self._foreground.popleft()
-        return bool(self._foreground)
+        return bool(self._foreground) or self._may_be_let_in()
+
+    def _may_be_let_in(self) -> bool:
+        """Whether a retry is pending that may succeed: something has changed since the refusal. What only an event from
+        outside could change is not waited for."""
+        if not self._retries or self._state is None:
+            return False
+        self._retries = [(timer, state) for timer, state in self._retries if _pending(timer)]
+        now = self._state()
+        return any(state != now for _, state in self._retries)
 
     def _turn(self, wait: float | None) -> None:
         if self.each_turn is not None:

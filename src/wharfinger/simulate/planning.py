@@ -7,32 +7,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from wharfinger.api.conditions import find_condition
 from wharfinger.api.errors import NotFound
-from wharfinger.api.fields import show
-from wharfinger.api.kinds.builtin import (
-    DAEMON_SETS,
-    DEPLOYMENTS,
-    EVENTS,
-    PODS,
-    REPLICA_SETS,
-    STATEFUL_SETS,
-)
-from wharfinger.api.object_meta import controller_of
+from wharfinger.api.kinds.builtin import EVENTS
 from wharfinger.api.registry import Document
 from wharfinger.contributions import ComparedKey
-from wharfinger.controllers.scale_in import DELETION_COST
 from wharfinger.scenario import runner
 from wharfinger.scenario.document import ObjectTarget
 from wharfinger.simulate import report
+from wharfinger.simulate.choosing import ObjectChoice, chosen_nodes, chosen_objects
 from wharfinger.simulate.cluster import SimulatedCluster
-from wharfinger.simulate.draining import drain
+from wharfinger.simulate.draining import BlockedEviction, drain
 from wharfinger.simulate.inputs import BadInput, Inputs
-from wharfinger.simulate.recreating import refusals
+from wharfinger.simulate.plan_state import ComparedState, read_state
+from wharfinger.simulate.plan_workloads import WorkloadChange, by_workload
+from wharfinger.simulate.recreating import NewPod, new_pods
 from wharfinger.simulate.simulation import SimulationOptions, apply_manifests, prepare
-from wharfinger.system import systems
-
-_WORKLOADS = (DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS, REPLICA_SETS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +34,7 @@ class PlannedChange:
     what: str  # scheduled, pending, moved, gone, new, preempted, changed
     before: Mapping[str, Any] | None
     after: Mapping[str, Any] | None
+    workload: ComparedKey | None = None  # of a pod: the outermost controller
 
     def document(self) -> Document:
         return {
@@ -54,35 +44,49 @@ class PlannedChange:
             "change": self.what,
             "before": None if self.before is None else dict(self.before),
             "after": None if self.after is None else dict(self.after),
+            **({} if self.workload is None else {"workload": {"kind": self.workload[0], "name": self.workload[2]}}),
         }
-
-    def text(self) -> str:
-        """What differs; everything if the object is new or gone."""
-        before, after = self.before, self.after
-        if before is not None and after is not None:
-            same = {key for key in before.keys() & after.keys() if before[key] == after[key]}
-            before = {key: value for key, value in before.items() if key not in same}
-            after = {key: value for key, value in after.items() if key not in same}
-        return f"{_facts(before)} -> {_facts(after)}"
 
 
 @dataclass(frozen=True, slots=True)
 class Recreation:
-    """A workload whose new pods the API would refuse with the change and not without it, or the other way round."""
+    """A workload whose new pods would be refused or find no node with the change and not without it, or the other way
+    round. Pods that run are not asked again, so nothing else shows it."""
 
     kind: str
     namespace: str
     name: str
-    before: str  # why a new pod is refused; empty if it is not
-    after: str
+    before: NewPod
+    after: NewPod
 
     def document(self) -> Document:
         return {
             "kind": self.kind,
             "namespace": self.namespace,
             "name": self.name,
-            "before": self.before or None,
-            "after": self.after or None,
+            "before": self.before.why or None,
+            "after": self.after.why or None,
+            "problem": (self.after if self.after.why else self.before).problem,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleInChange:
+    """A workload that would delete its pods in another order when it is scaled in."""
+
+    kind: str
+    namespace: str
+    name: str
+    before: list[str]
+    after: list[str]
+
+    def document(self) -> Document:
+        return {
+            "kind": self.kind,
+            "namespace": self.namespace,
+            "name": self.name,
+            "before": self.before,
+            "after": self.after,
         }
 
 
@@ -93,22 +97,45 @@ class ChangePlan:
     failed: list[Document] = field(default_factory=list)  # expectations of the change's scenarios
     left_out: list[runner.Rejection] = field(default_factory=list)  # objects of the cluster that could not be loaded
     recreations: list[Recreation] = field(default_factory=list)
+    blocked: list[BlockedEviction] = field(default_factory=list)  # also among the refused requests
+    workloads: list[WorkloadChange] = field(default_factory=list)
+    scale_in: list[ScaleInChange] = field(default_factory=list)
 
     @property
     def empty(self) -> bool:
-        return not self.changes and not self.refused and not self.recreations
+        return not self.changes and not self.refused and not self.recreations and not self.blocked
 
     def numbers(self) -> dict[str, int]:
         """The number of changes of each type."""
         return dict(Counter(change.what for change in self.changes).most_common())
 
+    def bad_news(self) -> dict[str, int]:
+        """What `--fail-on` can name: pods that would wait, requests and pods that would be refused, pods that would be
+        preempted, and evictions that budgets block."""
+        evictions = {(each.namespace, each.pod) for each in self.blocked}
+        refused = [each for each in self.refused if each.kind != "Pod" or (each.namespace, each.name) not in evictions]
+        not_created = sum(1 for each in self.changes if _is_short(each))
+        return {
+            "blocked": len(self.blocked),
+            "refused": len(refused)
+            + not_created
+            + sum(1 for each in self.recreations if each.after.problem == "Refused"),
+            "preempted": sum(each.preempted for each in self.workloads),
+            "pending": sum(each.pending for each in self.workloads)
+            + sum(1 for each in self.recreations if each.after.problem == "Unschedulable"),
+        }
+
     def document(self) -> Document:
         return {
             "kind": "Plan",
             "apiVersion": "wharfinger.dev/v1alpha1",
+            "summary": {**self.bad_news(), "changes": len(self.changes)},
+            "workloads": [each.document() for each in self.workloads],
+            "blocked": [each.document() for each in self.blocked],
             "changes": [change.document() for change in self.changes],
             "refused": [_refusal(each) for each in self.refused],
             "whenCreatedAnew": [each.document() for each in self.recreations],
+            "scaleIn": [each.document() for each in self.scale_in],
             "failed": self.failed,
             "leftOut": [_refusal(each) for each in self.left_out],
         }
@@ -120,11 +147,12 @@ def plan(
     *,
     start: float | None = None,
     options: SimulationOptions | None = None,
-    deletions: Sequence[ObjectTarget] = (),
+    deletions: Sequence[ObjectChoice | ObjectTarget] = (),
     drains: Sequence[str] = (),
 ) -> ChangePlan:
-    """Applies the change to the cluster: its manifests, then deletions and drains, then its scenarios. The
-    configuration is the cluster's. Raises BadInput if an object to delete or drain does not exist."""
+    """Applies the change to the cluster: its manifests, then deletions and drains, then its scenarios. `drains` are names
+    of nodes or selectors. The configuration is the cluster's. Raises BadInput if an object to delete or drain does not
+    exist."""
     options = options or SimulationOptions()
     begin = max(cluster.start(), change.start()) if start is None else start
     world = SimulatedCluster(cluster.configuration, start=begin, seed=options.seed)
@@ -139,84 +167,73 @@ async def _plan(
     cluster: Inputs,
     change: Inputs,
     options: SimulationOptions,
-    deletions: Sequence[ObjectTarget],
+    deletions: Sequence[ObjectChoice | ObjectTarget],
     drains: Sequence[str],
 ) -> ChangePlan:
     given = runner.Results()
     rest = await prepare(world, cluster, options, given, change.manifests)
     await apply_manifests(world, rest, SimulationOptions(seed=options.seed), given)
     await world.settle()
-    before, refused_before = _state(world), await refusals(world)
+    before, new_before = read_state(world), await new_pods(world)
     results = runner.Results()
     await apply_manifests(world, change.manifests, options, results)
     await world.settle()
     client = world.client(options.user, lambda warning: None)
     try:
-        for target in deletions:
+        for target in chosen_objects(world, deletions):
             await client.delete(target.resource, target.name, target.namespace, propagation="Background")
-        for node in drains:
-            results.rejections += await drain(world, client, node, options.user)
+        blocked = await drain(world, client, chosen_nodes(world, drains))
+        results.rejections += [each.rejection(options.user) for each in blocked]
     except NotFound as error:
         raise BadInput([error.message]) from error
     for scenario, _ in change.scenarios:
         await runner.run(scenario, world, results)
     await world.settle()
     preempted = {_involved(event) for event in world.objects(EVENTS) if event.get("reason") == "Preempted"}
-    refused_after = await refusals(world)
+    after, new_after = read_state(world), await new_pods(world)
+    changes = list(_compare(before, after, preempted))
     return ChangePlan(
-        list(_compare(before, _state(world), preempted)),
+        changes,
         [each for each in results.rejections if not each.expected],
         [each for each in report.expectations(results) if not each["ok"]],
         given.rejections,
         [
-            Recreation(*key, refused_before[key], why)
-            for key, why in refused_after.items()
-            if key in refused_before and bool(why) != bool(refused_before[key])
+            Recreation(*key, new_before[key], new)
+            for key, new in new_after.items()
+            if key in new_before and bool(new.why) != bool(new_before[key].why)
         ],
+        blocked,
+        by_workload(before, after, changes),
+        list(_other_order(before, after)),
     )
 
 
-def _state(world: SimulatedCluster) -> dict[ComparedKey, Mapping[str, Any]]:
-    """What is compared: workloads, pods with their nodes, and the state of each system."""
-    state: dict[ComparedKey, Mapping[str, Any]] = {}
-    for resource in _WORKLOADS:
-        for document in world.objects(resource):
-            if controller_of(document) is None:
-                state[resource.kind, document["metadata"]["namespace"], document["metadata"]["name"]] = _replicas(
-                    document
-                )
-    for pod in world.objects(PODS):
-        metadata, status = pod["metadata"], pod.get("status") or {}
-        facts = {"node": (pod.get("spec") or {}).get("nodeName"), "phase": status.get("phase", "Pending")}
-        if cost := (metadata.get("annotations") or {}).get(DELETION_COST):
-            facts["deletionCost"] = cost
-        if facts["node"] is None:
-            conditions = status.get("conditions") or ()
-            facts["message"] = (find_condition(conditions, "PodScheduled") or {}).get("message")
-        state["Pod", metadata.get("namespace", ""), metadata["name"]] = facts
-    for system in systems():
-        state.update(system.report().compared(world.objects))
-    return state
-
-
-def _replicas(workload: Document) -> dict[str, Any]:
-    """How many pods a workload wants and has, and why the API refuses more."""
-    status = workload.get("status") or {}
-    failure = find_condition(status.get("conditions") or (), "ReplicaFailure") or {}
-    return {
-        "wanted": (workload.get("spec") or {}).get("replicas", status.get("desiredNumberScheduled", 0)),
-        "ready": status.get("readyReplicas", status.get("numberReady", 0)),
-        "message": failure.get("message") if failure.get("status") == "True" else None,
-    }
-
-
-def _compare(
-    before: Mapping[ComparedKey, Any], after: Mapping[ComparedKey, Any], preempted: set[ComparedKey]
-) -> Iterable[PlannedChange]:
-    for key in sorted(before.keys() | after.keys()):
-        old, new = before.get(key), after.get(key)
+def _compare(before: ComparedState, after: ComparedState, preempted: set[ComparedKey]) -> Iterable[PlannedChange]:
+    for key in sorted(before.facts.keys() | after.facts.keys()):
+        old, new = before.facts.get(key), after.facts.get(key)
         if _compared(old) != _compared(new):
-            yield PlannedChange(*key, _what(key, old, new, preempted), old, new)
+            workload = after.workload_of.get(key) or before.workload_of.get(key)
+            yield PlannedChange(*key, _what(key, old, new, preempted), old, new, workload)
+
+
+def _other_order(before: ComparedState, after: ComparedState) -> Iterable[ScaleInChange]:
+    """Workloads in which pods that stay would be deleted in another order, because their costs changed."""
+    for key in sorted(before.scale_in.keys() | after.scale_in.keys()):
+        old, new = before.scale_in.get(key, []), after.scale_in.get(key, [])
+        both = set(old) & set(new)
+        costs = (
+            {name: (state.facts["Pod", key[1], name]).get("deletionCost") for name in both} for state in (before, after)
+        )
+        if next(costs) != next(costs) and [each for each in old if each in both] != [
+            each for each in new if each in both
+        ]:
+            yield ScaleInChange(*key, old, new)
+
+
+def _is_short(change: PlannedChange) -> bool:
+    """Whether a workload gets fewer pods than it wants because the API refuses them, and did not before."""
+    before, after = change.before or {}, change.after or {}
+    return "wanted" in after and bool(after.get("message")) and not before.get("message")
 
 
 def _compared(facts: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
@@ -244,12 +261,3 @@ def _involved(event: Document) -> ComparedKey:
 
 def _refusal(each: runner.Rejection) -> Document:
     return {"kind": each.kind, "namespace": each.namespace, "name": each.name, "message": each.message}
-
-
-def _facts(facts: Mapping[str, Any] | None) -> str:
-    if facts is None:
-        return "-"
-    shown = ", ".join(
-        f"{key} {value if isinstance(value, str) else show(value)}" for key, value in facts.items() if value is not None
-    )
-    return shown or "-"

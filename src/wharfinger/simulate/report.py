@@ -9,6 +9,7 @@ from wharfinger.api.conditions import find_condition
 from wharfinger.api.registry import Document
 from wharfinger.api.times import format_time
 from wharfinger.scenario.runner import Results
+from wharfinger.simulate.utilisation import utilisation
 
 
 def build(
@@ -38,6 +39,7 @@ def build(
             for each in results.rejections
         ],
         "unscheduled": list(_unscheduled(objects, reasons, schedulers)),
+        "utilisation": [each.document() for each in utilisation(objects)],
         "events": sorted(events, key=_event_order),
         "expectations": expectations(results),
     }

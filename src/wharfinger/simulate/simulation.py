@@ -19,6 +19,7 @@ from wharfinger.simulate import report
 from wharfinger.simulate.cluster import SimulatedCluster
 from wharfinger.simulate.inputs import BadInput, Inputs, faults_at
 from wharfinger.simulate.loading import restore
+from wharfinger.simulate.timeline import Happening, Timeline
 from wharfinger.store.objects import decode_document
 
 Progress = Callable[[str, int, int], None]
@@ -34,6 +35,7 @@ class SimulationOptions:
     duration: float | None = None  # how much time passes; None: until idle
     progress: Progress | None = None
     once: bool = False  # the manifests are not needed again: each is released when it has been applied
+    timeline: Callable[[Happening], None] | None = None  # gets what happens, when it happens
     watcher: Callable[[SimulatedCluster, Scenario], runner.StepWatcher] | None = None
     """Makes what checks the invariants of a scenario that names some."""
 
@@ -79,15 +81,22 @@ async def _play(
     for scenario in scenarios:
         for namespace in _namespaces(scenario):
             await world.ensure_namespace(namespace)
-    await apply_manifests(world, manifests, options, results, required=bool(scenarios))
-    if options.progress is not None:
-        world.loop.each_turn = _teller(world, options.progress)
-    for scenario in scenarios:
-        await runner.run(scenario, world, results, watcher)
-    if options.duration is None:
-        await world.settle()
-    else:
-        await world.advance(options.duration)
+    timeline = None if options.timeline is None else Timeline(world, options.timeline)
+    if timeline is not None:
+        timeline.start()
+    try:
+        await apply_manifests(world, manifests, options, results, required=bool(scenarios))
+        if options.progress is not None:
+            world.loop.each_turn = _teller(world, options.progress)
+        for scenario in scenarios:
+            await runner.run(scenario, world, results, watcher)
+        if options.duration is None:
+            await world.settle()
+        else:
+            await world.advance(options.duration)
+    finally:
+        if timeline is not None:
+            await timeline.stop()
     return _findings(world, results)
 
 

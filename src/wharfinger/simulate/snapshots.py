@@ -1,6 +1,7 @@
 """Takes snapshots of clusters, and reads and writes them as files.
 
-A snapshot is a List with one object on each line, which any tool reads. Its last object, of kind Snapshot, says when and how it was taken, and which kinds it holds. It has every kind that decisions
+A snapshot is a List with one object on each line, which any tool reads. Its last object, of kind Snapshot, says when and
+how it was taken, and which kinds it holds. It has every kind that decisions
 depend on, asked of the registry, and neither Secrets nor the values of environment variables: each value is replaced by
 a digest with a random salt, so that equal templates stay equal and different ones different.
 """
@@ -11,17 +12,19 @@ import gzip
 import hashlib
 import io
 import os
-from collections.abc import Callable, Iterable
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 import msgspec
-import zstandard
 
 from wharfinger.api.errors import ApiError, Expired
 from wharfinger.api.kinds.builtin import NAMESPACES
 from wharfinger.api.kubernetes_version import KubernetesVersion
+from wharfinger.api.manifests import BadContent
 from wharfinger.api.registry import Document, Registry, Resource
 from wharfinger.api.times import format_time
 from wharfinger.client.interface import Client
@@ -192,25 +195,87 @@ def _compressed(path: Path, suffix: str) -> IO[bytes]:
     if suffix == ".gz":
         return io.BufferedWriter(gzip.open(path, "wb", compresslevel=3), 1 << 20)
     if suffix == ".zst":
+        import zstandard
+
         return io.BufferedWriter(zstandard.open(path, "wb"), 1 << 20)
     return path.open("wb", buffering=1 << 20)
 
 
-class BadCompression(ValueError):
+class BadCompression(BadContent):
     """A file whose compressed data is damaged."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"the compressed data is damaged: {why}")
 
 
 def decompressed(data: bytes) -> bytes:
     """The content of a file that may be compressed with gzip or Zstandard. Raises BadCompression."""
+    if not data.startswith((_GZIP, _ZSTD)):
+        return data
+    with _decompressing(io.BytesIO(data)) as stream:
+        return _read(stream)
+
+
+class SnapshotLines:
+    """The objects of a file that `wharf snapshot` wrote, one in each line."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def lines(self) -> Iterator[bytes]:
+        with self._path.open("rb") as file, _decompressing(file) as stream, _damage():
+            stream.readline()
+            for line in stream:
+                if line.rstrip() == _CLOSING.strip():
+                    return
+                yield line.rstrip(b",\r\n")
+            raise BadContent("the file ends in the middle of the snapshot")
+
+    def read(self) -> bytes:
+        with self._path.open("rb") as file, _decompressing(file) as stream:
+            return _read(stream)
+
+
+def content_of(path: Path) -> bytes | SnapshotLines:
+    """The content of a file that may be compressed; a snapshot can be read line by line. Raises BadCompression."""
+    if not path.is_file():
+        return decompressed(path.read_bytes())  # a pipe, which can be read only once
+    with path.open("rb") as file, _decompressing(file) as stream, _damage():
+        start = stream.read(len(_OPENING))
+        if not start and stream is not file:
+            raise BadCompression("it is cut off")  # a reader of Zstandard ends silently there
+        return SnapshotLines(path) if start == _OPENING else start + stream.read()
+
+
+def _decompressing(file: IO[bytes]) -> IO[bytes]:
+    """A stream of the decompressed content, from the beginning of a file."""
+    start = file.read(len(_ZSTD))
+    file.seek(0)
+    if start.startswith(_GZIP):
+        return io.BufferedReader(gzip.GzipFile(fileobj=file), 1 << 20)
+    if start == _ZSTD:
+        import zstandard
+
+        reader = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
+        return io.BufferedReader(reader, 1 << 20)
+    return file
+
+
+def _read(stream: IO[bytes]) -> bytes:
+    with _damage():
+        return stream.read()
+
+
+@contextmanager
+def _damage() -> Iterator[None]:
     try:
-        if data.startswith(_GZIP):
-            return gzip.decompress(data)
-        if data.startswith(_ZSTD):
-            with zstandard.ZstdDecompressor().stream_reader(data) as reader:
-                return reader.read()
-    except (OSError, EOFError, zstandard.ZstdError) as error:
+        yield
+    except (OSError, EOFError, zlib.error) as error:
         raise BadCompression(str(error)) from error
-    return data
+    except Exception as error:
+        if type(error).__name__ != "ZstdError":  # its module is imported only if it is needed
+            raise
+        raise BadCompression(str(error)) from error
 
 
 def is_header(document: Document) -> bool:

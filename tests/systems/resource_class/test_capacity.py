@@ -174,4 +174,4 @@ def test_devices_of_the_cluster_do_not_count(capacity: Capacity) -> None:
 )
 def test_faulty_groups_are_refused_by_path(capacity: Capacity, wrong: Document, message: str) -> None:
     shown = capacity([], wrong)
-    assert shown.exit_code == 1 and message in shown.output
+    assert shown.exit_code == 2 and message in shown.output

@@ -85,7 +85,7 @@ def test_the_command_shows_classes_from_files(tmp_path: Path) -> None:
     detail = run("gold", "-f", str(file))
     assert "n1     cr2                3         3      kind=precious" in detail.output
     alias = "resourceclass.scheduling.sigs.x-k8s.io/gold"
-    assert json.loads(run(alias, "-f", str(file), "-o", "json").output)[0]["nodes"][0]["computeResources"] == [
+    assert json.loads(run(alias, "-f", str(file), "-o", "json").output)["items"][0]["nodes"][0]["computeResources"] == [
         {"name": "cr2", "properties": {"kind": "precious"}, "devices": 3, "free": 3}
     ]
     missing = run("silver", "-f", str(file))

@@ -231,12 +231,12 @@ def running_server(directory: Path) -> Iterator[Path]:
 )
 def command(pods: int, connections: int, watchers: int, output: str) -> None:
     """Measure creates, binds, gets and lists per second, and the delay from a write to its watchers."""
-    import msgspec
+    from wharfinger.cli.output import emit
 
     with tempfile.TemporaryDirectory(prefix="wharf-bench-") as scratch, running_server(Path(scratch)) as kubeconfig:
         result = run(kubeconfig, pods, connections, watchers)
     if output == "json":
-        click.echo(msgspec.json.encode(result).decode())
+        emit(result, output, kind="Benchmark")
         return
     for key, value in result.items():
         click.echo(f"{key:26} {value}")

@@ -66,7 +66,7 @@ def command(
         sizes += [replace(small, devices=devices * factor) for factor in (16,)]
     rows = [(size, _measure(size, pods)) for size in sizes]
     if output == "json":
-        emit([{**size.__dict__, **found} for size, found in rows], output)
+        emit([{**size.__dict__, **found} for size, found in rows], output, kind="Benchmark")
         return
     header = ("nodes", "kinds", "sets", "classes", "properties", "devices", "plain us", "class us", "more us", "change ms", "next ms")  # fmt: skip
     cells = [

@@ -24,10 +24,9 @@ _COLUMNS = (
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def command(workload: str | None, nodes: int | None, pods: int | None, seed: int, output: str) -> None:
     """Measure the scheduling engine alone, on one core."""
-    import msgspec
-
     from wharfinger.bench.measure import measure
     from wharfinger.bench.workloads import WORKLOADS
+    from wharfinger.cli.output import emit
 
     if workload is not None and workload not in WORKLOADS:
         raise click.UsageError(f"no workload {workload!r}; there are: {', '.join(WORKLOADS)}")
@@ -43,4 +42,4 @@ def command(workload: str | None, nodes: int | None, pods: int | None, seed: int
             values = [results[-1][key] for _, key in _COLUMNS]
             click.echo("  ".join(f"{value:>34}" if not i else f"{value:>13}" for i, value in enumerate(values)))
     if output == "json":
-        click.echo(msgspec.json.encode(results if workload is None else results[0]).decode())
+        emit(results if workload is None else results[0], output, kind="Benchmark")

@@ -49,7 +49,7 @@ def command(kubeconfig: str | None, context: str | None, nodes: int, pods: int, 
     else:
         from wharfinger.cli.output import emit
 
-        emit(result, output)
+        emit(result, output, kind="Benchmark")
 
 
 async def _measure(kubeconfig: str | None, context: str | None, nodes: int, pods: int, events: bool) -> dict[str, Any]:

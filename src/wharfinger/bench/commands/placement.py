@@ -21,9 +21,9 @@ def command(placements: int, clusters: int, namespaces: int, users: int, output:
 
     report = run(placements, clusters, namespaces, users)
     if output == "json":
-        import json
+        from wharfinger.cli.output import emit
 
-        click.echo(json.dumps(report))
+        emit(report, output, kind="Benchmark")
         return
     click.echo(f"{placements:,} placements over {clusters:,} clusters in {namespaces} namespaces")
     click.echo(

@@ -220,9 +220,9 @@ def command(policies: int, rate: float, seconds: float, connections: int, output
     """Measure the latency of admission reviews at a steady rate: warm, while a policy changes every second, and
     for an account seen for the first time.
     """
-    import msgspec
     import uvloop
 
+    from wharfinger.cli.output import emit
     from wharfinger.client.connect import connect
 
     async def main() -> dict[str, Any]:
@@ -237,7 +237,7 @@ def command(policies: int, rate: float, seconds: float, connections: int, output
     with tempfile.TemporaryDirectory(prefix="wharf-bench-") as scratch, running_server(Path(scratch)) as kubeconfig:
         result = uvloop.run(main())
     if output == "json":
-        click.echo(msgspec.json.encode(result).decode())
+        emit(result, output, kind="Benchmark")
         return
     for key, value in result.items():
         click.echo(f"{key:24} {value}")

@@ -88,7 +88,7 @@ def pod(
     else:
         from wharfinger.cli.output import emit
 
-        emit(explained.document(), output)
+        emit(explained.document(), output, kind="PodExplanation")
 
 
 def _workload_kind(name: str) -> Kind | None:
@@ -159,4 +159,4 @@ def workload(
     else:
         from wharfinger.cli.output import emit
 
-        emit(explained.document(), output)
+        emit(explained.document(), output, kind="WorkloadExplanation")

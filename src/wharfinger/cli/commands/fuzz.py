@@ -81,7 +81,7 @@ def command(
             if told is not None:
                 told(f"{totals.steps} steps, {len(totals.failed)} failures, seeds", totals.seeds, 0)
     if output == "json":
-        emit(_document(verdict, profile, save) if one else _summary(totals, profile, save), output)
+        emit(_document(verdict, profile, save) if one else _summary(totals, profile, save), output, kind="FuzzReport")
     else:
         _conclude(totals)
     sys.exit(1 if totals.failed else 0)

@@ -3,36 +3,31 @@
 from __future__ import annotations
 
 import sys
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from wharfinger.cli.exit_status import CHANGES, NO, OK, OneForErrors
 from wharfinger.cli.options import cluster_options, output_option, strict_option
 
 if TYPE_CHECKING:
-    from wharfinger.scenario.document import ObjectTarget
     from wharfinger.scenario.runner import Rejection
-    from wharfinger.simulate.planning import ChangePlan, PlannedChange
 
-_MANY = 40  # changes that are shown; more are only counted
-
-
-class _PlanUsageError(click.UsageError):
-    """A usage error with exit status 1: click would use 2, which means that something changes."""
-
-    exit_code = 1
+BAD_NEWS = ("pending", "refused", "preempted", "blocked")  # what --fail-on can name
 
 
-class _PlanCommand(click.Command):
-    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
-        try:
-            return super().make_context(*args, **kwargs)
-        except click.UsageError as error:
-            raise _PlanUsageError(error.message, error.ctx) from error
+class _BadNews(click.ParamType[tuple[str, ...]]):
+    name = "what"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
+        words = tuple(word.strip() for word in value.split(",")) if isinstance(value, str) else value
+        for word in words:
+            if word not in BAD_NEWS:
+                self.fail(f"{word!r} is none of {', '.join(BAD_NEWS)}", param, ctx)
+        return tuple(words)
 
 
-@click.command(cls=_PlanCommand)
+@click.command(cls=OneForErrors)
 @click.option(
     "-f",
     "--filename",
@@ -46,15 +41,16 @@ class _PlanCommand(click.Command):
     "--delete",
     "deletions",
     multiple=True,
-    metavar="KIND/[NAMESPACE/]NAME",
-    help="Delete this object, such as `node/n1`. Can be repeated.",
+    metavar="KIND/[NAMESPACE/]NAME|SELECTOR",
+    help="Delete this object, or all that a label selector matches, such as `node/n1` or `pod/shop/app=web`. Can be "
+    "repeated.",
 )
 @click.option(
     "--drain",
     "drains",
     multiple=True,
-    metavar="NODE",
-    help="Drain this node, respecting disruption budgets. Can be repeated.",
+    metavar="NODE|SELECTOR",
+    help="Drain this node, or all that a label selector matches, respecting disruption budgets. Can be repeated.",
 )
 @click.option(
     "--cluster",
@@ -67,9 +63,16 @@ class _PlanCommand(click.Command):
 @cluster_options
 @click.option("--seed", type=int, default=0, show_default=True, help="Breaks ties between equally good nodes.")
 @click.option("--as", "user", default="", help="The user who makes the change. Default: the administrator.")
-@click.option("-v", "--all", "everything", is_flag=True, help="Show every change.")
+@click.option(
+    "--fail-on",
+    type=_BadNews(),
+    default=(),
+    metavar="WHAT,...",
+    help="Exit with 1 if the change has such consequences: pending, refused, preempted, blocked.",
+)
+@click.option("-v", "--all", "everything", is_flag=True, help="Show every change, and each pod.")
 @strict_option
-@output_option("table", "json", "yaml")
+@output_option("table", "markdown", "json", "yaml")
 def command(
     paths: tuple[str, ...],
     deletions: tuple[str, ...],
@@ -79,41 +82,41 @@ def command(
     context: str | None,
     seed: int,
     user: str,
+    fail_on: tuple[str, ...],
     everything: bool,
     strict: bool,
     output: str,
 ) -> None:
     """Show what a change would do to pods, workloads, reservations, units and placements.
 
-    Exit status: 0 no change, 2 something would change, 1 an error or a failed expectation.
+    Exit status: 0 no change, 2 something would change, 1 an error, a failed expectation, or what --fail-on names.
 
     \b
     Examples:
       wharf snapshot -o cluster.json.gz
       wharf plan -f policy.yaml --cluster cluster.json.gz
-      wharf plan --drain node-7 --drain node-8 --cluster cluster.json.gz
+      wharf plan --drain pool=old --cluster cluster.json.gz --fail-on blocked,pending
+      wharf plan -f change/ --cluster cluster.json.gz -o markdown > comment.md
       wharf plan --delete deployment/shop/web -f policy.yaml --kubeconfig ~/.kube/config -o json
     """
-    from wharfinger.api.errors import ApiError
+    from wharfinger.api.kinds import registry
     from wharfinger.cli.progress import progress
     from wharfinger.cli.simulating import bad_input, live_inputs, progressing, read, refuse_nothing
+    from wharfinger.simulate.choosing import parse_choice
     from wharfinger.simulate.inputs import BadInput
     from wharfinger.simulate.planning import plan
     from wharfinger.simulate.simulation import SimulationOptions
 
     if not (paths or deletions or drains):
-        raise click.ClickException("say what changes: with -f, --delete or --drain")
-    with bad_input(status=1):
+        raise click.UsageError("say what changes: with -f, --delete or --drain")
+    with bad_input():
         change = read(paths, strict=strict)
         if paths:
             refuse_nothing(change, paths)
         if change.configured:
             raise BadInput(["a configuration cannot be part of a change; give it with --cluster"])
-        targets = [_target(each) for each in deletions]
-        try:
-            cluster, start = (read(snapshots, strict=strict), None) if snapshots else live_inputs(kubeconfig, context)
-        except ApiError as error:
-            raise click.ClickException(error.message) from error
+        targets = [parse_choice(each, registry()) for each in deletions]
+        cluster, start = (read(snapshots, strict=strict), None) if snapshots else live_inputs(kubeconfig, context)
         with progressing(), progress() as told:
             options = SimulationOptions(seed=seed, user=user, progress=told, once=True)
             found = plan(cluster, change, start=start, options=options, deletions=targets, drains=drains)
@@ -121,80 +124,20 @@ def command(
         click.echo("Note: scenarios in the state of the cluster are not played; only those of the change are", err=True)
     for each in found.left_out:
         click.echo(f"Note: of the cluster's state, {_name(each)} was left out: {each.message}", err=True)
-    if output == "table":
-        click.echo(_text(found, everything))
+    if output in ("table", "markdown"):
+        from wharfinger.cli.plan_text import plan_markdown, plan_text
+
+        click.echo((plan_text if output == "table" else plan_markdown)(found, everything=everything))
     else:
         from wharfinger.cli.output import emit
 
         emit(found.document(), output)
-    sys.exit(1 if found.failed else 0 if found.empty else 2)
+    news = found.bad_news()
+    failing = [f"{news[word]} {word}" for word in BAD_NEWS if word in fail_on and news[word]]
+    if failing:
+        click.echo(f"Error: --fail-on: {', '.join(failing)}", err=True)
+    sys.exit(NO if found.failed or failing else OK if found.empty else CHANGES)
 
 
-def _target(text: str) -> ObjectTarget:
-    from wharfinger.api.kinds import registry
-    from wharfinger.scenario.document import ObjectTarget
-    from wharfinger.simulate.inputs import BadInput
-
-    words = text.split("/")
-    kind = registry().find(words[0])
-    if kind is None:
-        raise BadInput([f'--delete: no kind is called "{words[0]}"'])
-    wanted = 3 if kind.namespaced else 2
-    if kind.namespaced and len(words) == 2:
-        words.insert(1, "default")
-    if len(words) != wanted or not all(words):
-        form = "KIND/NAMESPACE/NAME" if kind.namespaced else "KIND/NAME"
-        raise BadInput([f"--delete: want {form}, not {text!r}"])
-    return ObjectTarget(kind.storage, words[1] if kind.namespaced else "", words[-1])
-
-
-def _name(each: PlannedChange | Rejection) -> str:
+def _name(each: Rejection) -> str:
     return f"{each.kind} {each.namespace}/{each.name}" if each.namespace else f"{each.kind} {each.name}"
-
-
-def _text(found: ChangePlan, everything: bool) -> str:
-    from wharfinger.api.wording import counted
-    from wharfinger.cli.output import paint, table
-    from wharfinger.cli.report_text import failure, left_out
-    from wharfinger.system import ordered_systems
-
-    if found.empty and not found.failed:
-        *nouns, last = [
-            "workload",
-            "pod",
-            *filter(None, (system.report().compared_noun for system in ordered_systems())),
-        ]
-        return paint(f"No changes: every {', '.join(nouns)} and {last} stays as it is.", "green", bold=True)
-    lines = []
-    if found.changes:
-        rows = [
-            (
-                change.what,
-                change.kind,
-                f"{change.namespace}/{change.name}" if change.namespace else change.name,
-                change.text(),
-            )
-            for change in found.changes
-        ]
-        numbers = ", ".join(f"{number} {what}" for what, number in found.numbers().items())
-        shown = rows if everything else rows[:_MANY]
-        lines += [
-            paint(f"{counted(len(rows), 'change')}: {numbers}", "yellow", bold=True),
-            table(("change", "kind", "name", "before -> after"), shown),
-        ]
-        if len(shown) < len(rows):
-            lines.append(left_out(len(rows) - len(shown)))
-    for each in found.recreations:
-        name = f"{each.kind} {each.namespace}/{each.name}"
-        if each.after:
-            lines.append(paint(f"When its pods are created anew, {name} gets none: {each.after}", "red"))
-        else:
-            lines.append(f"When its pods are created anew, {name} gets them again; now they are refused: {each.before}")
-    for refused in found.refused:
-        lines.append(paint(f"Refused: {_name(refused)}: {refused.message}", "red"))
-    if found.failed:
-        lines += [
-            paint("Of the change's scenarios these failed:", "red"),
-            *chain.from_iterable(map(failure, found.failed)),
-        ]
-    return "\n".join(lines)

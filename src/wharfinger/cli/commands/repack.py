@@ -122,7 +122,7 @@ def command(
     if output in ("json", "yaml"):
         from wharfinger.cli.output import emit
 
-        emit(found.document(), output)
+        emit(found.document(), output, kind="RepackPlan")
     else:
         click.echo(_markdown(found) if output == "markdown" else _text(found))
     if found.reached and applied and found.moves:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from wharfinger.cli.exit_status import InputError
 from wharfinger.cli.options import cluster_options, open_client
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def read_configuration(
     try:
         document = (yaml.safe_load(path.read_text()) or {}) if path is not None else {}
         if not isinstance(document, dict):
-            raise click.ClickException(f"{path}: not a configuration document")
+            raise InputError(f"{path}: not a configuration document")
         ours = document.get("kind") == KIND
         settings = load_configuration(document if ours else {})
         if settings.kubernetes is None:
@@ -105,9 +106,9 @@ def read_configuration(
         return profiles.load(settings.scheduler if ours else document, names, settings)
     except (BadSchedulerConfiguration, BadConfiguration) as error:
         lines = "\n".join(f"  {fault}" for fault in error.errors)
-        raise click.ClickException(f"{path}:\n{lines}") from error
+        raise InputError(f"{path}:\n{lines}") from error
     except yaml.YAMLError as error:
-        raise click.ClickException(f"{path}: not YAML: {error}") from error
+        raise InputError(f"{path}: not YAML: {error}") from error
 
 
 async def _run(

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from wharfinger.cli.exit_status import NO, OK
 from wharfinger.cli.options import output_option, strict_option
+
+if TYPE_CHECKING:
+    from wharfinger.simulate.timeline import Happening
 
 
 @click.command
@@ -32,6 +37,7 @@ from wharfinger.cli.options import output_option, strict_option
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="A KubeSchedulerConfiguration or WharfingerConfiguration file.",
 )
+@click.option("--timeline", is_flag=True, help="Tell what happens while it happens, before the outcome.")
 @click.option("-v", "--all", "everything", is_flag=True, help="Show every row of every section.")
 @strict_option
 @output_option("table", "yaml", "json")
@@ -42,6 +48,7 @@ def command(
     seed: int,
     user: str,
     config: Path | None,
+    timeline: bool,
     everything: bool,
     strict: bool,
     output: str,
@@ -54,10 +61,12 @@ def command(
     Examples:
       wharf simulate -f manifests/ -f pods.yaml
       wharf simulate -f scenario.yaml --for 2h -o json
+      wharf simulate -f scenarios/reservation/quota.yaml --timeline
       wharf snapshot -o cluster.json.gz && wharf simulate -f cluster.json.gz -f policy.yaml
     """
     from wharfinger.cli.progress import progress
     from wharfinger.cli.simulating import bad_input, progressing, read, refuse_nothing, seconds
+    from wharfinger.cli.timeline_text import timeline_teller
     from wharfinger.simulate.simulation import SimulationOptions, simulate
 
     if duration is not None and until_idle:
@@ -68,14 +77,22 @@ def command(
         inputs = read(paths, config, strict=strict)
         refuse_nothing(inputs, paths)
         length = None if duration is None else seconds(duration, "--for")
+    happened: list[Happening] = []
+    tell = None if not timeline else happened.append if output != "table" else timeline_teller(inputs.start())
     with bad_input(), progressing(), progress() as told:
-        report = simulate(inputs, SimulationOptions(seed, user, length, told, once=True))
+        if tell is not None and output == "table":
+            told = None  # the story is the progress
+        report = simulate(inputs, SimulationOptions(seed, user, length, told, once=True, timeline=tell))
+    if happened:
+        report["timeline"] = [each.document() for each in happened]
     if output == "table":
         from wharfinger.cli.report_text import render
 
+        if timeline:
+            click.echo()
         click.echo(f"Simulated until {report['time']}.\n\n{render(report, everything=everything)}".rstrip())
     else:
         from wharfinger.cli.output import emit
 
         emit(report, output)
-    sys.exit(0 if all(each["ok"] for each in report["expectations"]) else 1)
+    sys.exit(OK if all(each["ok"] for each in report["expectations"]) else NO)

@@ -36,7 +36,7 @@ def command(ctx: click.Context, data_dir: Path, output: str) -> None:
     if output == "text":
         _print(report, lines)
     else:
-        emit(report, output)
+        emit(report, output, kind="Status")
     ctx.exit(0 if report["healthy"] else 1)
 
 

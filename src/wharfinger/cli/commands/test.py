@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from wharfinger.cli.exit_status import BAD_INPUT, NO, OK, InputError
 from wharfinger.cli.options import output_option
 
 if TYPE_CHECKING:
@@ -28,6 +29,14 @@ if TYPE_CHECKING:
     help="How many scenarios to run in parallel.  [default: the number of cores]",
 )
 @click.option("-v", "--verbose", is_flag=True, help="List scenarios that pass, too.")
+@click.option(
+    "--cluster",
+    "snapshots",
+    multiple=True,
+    type=click.Path(),
+    metavar="SNAPSHOT",
+    help="Play the scenarios in a simulation of this cluster: a file of `wharf snapshot`, or a folder.",
+)
 @click.option("--kubeconfig", metavar="FILE", help="Play the scenarios on the cluster of this kubeconfig.")
 @click.option("--context", metavar="NAME", help="The kubeconfig context to use.")
 @click.option(
@@ -57,6 +66,7 @@ def command(
     seed: int,
     jobs: int | None,
     verbose: bool,
+    snapshots: tuple[str, ...],
     kubeconfig: str | None,
     context: str | None,
     config: str | None,
@@ -67,7 +77,8 @@ def command(
 ) -> None:
     """Run the scenarios in files and folders: unit tests for scheduling policies.
 
-    With --kubeconfig, scenarios are played on a running cluster, and everything they create is deleted
+    With --cluster, each scenario starts on the state of one's own cluster, taken with `wharf snapshot`. With
+    --kubeconfig, scenarios are played on a running cluster, and everything they create is deleted
     afterwards. Scenarios that need more than a minute, faults that cannot be caused there, or another
     configuration than --config are skipped and listed.
 
@@ -77,26 +88,28 @@ def command(
     Examples:
       wharf test scenarios/ --junit results.xml
       wharf test scenarios/resource-policy -v
+      wharf snapshot -o cluster.json.gz && wharf test rehearsals/ --cluster cluster.json.gz
       wharf test scenarios/resource-policy --kubeconfig admin.conf --config config.yaml
     """
     from wharfinger.cli.live_scenarios import run_live
     from wharfinger.cli.output import emit, paint
     from wharfinger.cli.progress import progress
     from wharfinger.cli.scenario_runs import collect, junit_xml, run_all
+    from wharfinger.cli.simulating import bad_input, read
 
     files = collect(paths)
     if not files:
-        click.echo(
-            "Error: there is no scenario here: no YAML or JSON file holds a document of kind Scenario.", err=True
-        )
-        sys.exit(2)
+        raise InputError("there is no scenario here: no YAML or JSON file holds a document of kind Scenario.")
     if kubeconfig is None and any(each is not None for each in (context, config, patience, restart, webhook)):
         raise click.UsageError("--context, --config, --patience, --restart and --webhook belong to --kubeconfig")
     if webhook is not None and not re.fullmatch(r".+:\d{1,5}", webhook):
         raise click.BadParameter(f"{webhook!r} is not of the form HOST:PORT", param_hint="--webhook")
+    if snapshots and kubeconfig is not None:
+        raise click.UsageError("--cluster is for simulations and --kubeconfig for a running cluster: give one of them")
     verdicts: list[ScenarioVerdict] = []
     if kubeconfig is None:
-        played = run_all(files, seed, jobs)
+        with bad_input():
+            played = run_all(files, seed, jobs, read(snapshots) if snapshots else None)
     else:
         played = run_live(files, _cluster(kubeconfig, context, config, patience, restart, webhook))
     files_played: set[str] = set()
@@ -121,8 +134,8 @@ def command(
     if output == "text":
         click.echo(paint(summary, "red" if failed else "green", bold=True))
     else:
-        emit([verdict.document() for verdict in verdicts], output)
-    sys.exit(2 if any(verdict.bad_input for verdict in verdicts) else 1 if failed else 0)
+        emit([verdict.document() for verdict in verdicts], output, kind="TestReport")
+    sys.exit(BAD_INPUT if any(verdict.bad_input for verdict in verdicts) else NO if failed else OK)
 
 
 def _lines(verdict: ScenarioVerdict, verbose: bool) -> Iterator[str]:
@@ -157,6 +170,6 @@ def _cluster(
     try:
         access = load_access(kubeconfig, context)
     except KubeconfigError as error:
-        raise click.ClickException(str(error)) from error
+        raise InputError(str(error)) from error
     patience = POSITIVE if patience is None else patience
     return Cluster(access, configuration, patience, shlex.split(restart or ""), webhook or "")

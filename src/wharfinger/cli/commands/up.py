@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from wharfinger.cli.exit_status import INTERRUPTED
 from wharfinger.cli.invocation import folder_to_add, shown
 from wharfinger.cli.options import data_dir_option, read_audit_policy, server_arguments, server_options
 
@@ -58,7 +60,7 @@ def command(
 
     from wharfinger.cli.component import read_configuration
     from wharfinger.cli.run_state import AlreadyRuns, lock, read_run
-    from wharfinger.cli.supervisor import ControlPlaneOptions, StartFailed
+    from wharfinger.cli.supervisor import ControlPlaneOptions, StartFailed, StartInterrupted
 
     directory = data_dir.resolve()
     configured = read_configuration(config).nodes.count  # an invalid file is reported before anything starts
@@ -83,6 +85,8 @@ def command(
     try:
         with lock(directory):
             asyncio.run(_run(plan, sample))
+    except StartInterrupted:
+        sys.exit(INTERRUPTED)
     except (AlreadyRuns, StartFailed) as error:
         raise click.ClickException(str(error)) from error
     except OSError as error:

@@ -17,4 +17,4 @@ def command(output: str) -> None:
     else:
         from wharfinger.cli.output import emit
 
-        emit({"wharf": wharfinger.__version__}, output)
+        emit({"wharf": wharfinger.__version__}, output, kind="Version")

@@ -192,7 +192,7 @@ def _print(answer: CapacityAnswer, output: str) -> None:
         "reason": answer.reason,
         "reasonAfterScaleUp": answer.reason_after_scale_up,
     }
-    emit(document, output)
+    emit(document, output, kind="CapacityAnswer")
 
 
 def _serve(

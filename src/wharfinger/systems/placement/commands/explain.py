@@ -50,7 +50,7 @@ def command(
     else:
         from wharfinger.cli.output import emit
 
-        emit(story.document(), output)
+        emit(story.document(), output, kind="PlacementExplanation")
 
 
 async def explain_placement(

@@ -94,7 +94,7 @@ def command(
         if left:
             click.echo(f"\nNot reached, because more clusters failed than allowed: {', '.join(left)}")
     else:
-        emit({"waves": found, "unreached": left}, output)
+        emit({"waves": found, "unreached": left}, output, kind="Rollout")
     ctx.exit(1 if left else 0)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from wharfinger.cli.exit_status import InputError
 from wharfinger.cli.options import cluster_options, open_client
 from wharfinger.systems.placement.commands.capacity import capacity
 
@@ -120,7 +121,7 @@ def prometheus(kubeconfig: str | None, context: str | None, path: Path, once: bo
     try:
         settings = load(yaml.safe_load(path.read_text()), path.parent)
     except (BadPrometheusScores, yaml.YAMLError) as error:
-        raise click.ClickException(f"{path}: {error}") from error
+        raise InputError(f"{path}: {error}") from error
     _log()
     hub = open_client(kubeconfig, context, component="wharf-score-prometheus")
     asyncio.run(_prometheus(hub, settings, once))

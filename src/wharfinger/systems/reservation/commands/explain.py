@@ -57,7 +57,7 @@ def command(
     else:
         from wharfinger.cli.output import emit
 
-        emit(story.document(), output)
+        emit(story.document(), output, kind="ReservationExplanation")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from wharfinger.cli.exit_status import InputError
 from wharfinger.cli.options import cluster_options, output_option
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def command(
     seconds = ResourceClassSettings().startup_grace_seconds if grace is None else grace
     found = _needs([group for file in groups for group in _groups(file)], files, kubeconfig, context, now, seconds)
     if output != "table":
-        emit(_document(found), output)
+        emit(_document(found), output, kind="CapacityReport")
     else:
         _print(found)
     ctx.exit(1 if found.hopeless else 0)
@@ -77,7 +78,7 @@ def _groups(file: str) -> list[NodeGroup]:
         documents = [each for each in yaml.safe_load_all(Path(file).read_text()) if each is not None]
         return [read_group(each) for each in documents]
     except (yaml.YAMLError, BadNodeGroup) as error:
-        raise click.ClickException(f"{file}: {error}") from error
+        raise InputError(f"{file}: {error}") from error
 
 
 def _needs(

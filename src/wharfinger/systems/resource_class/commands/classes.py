@@ -65,7 +65,7 @@ def command(
             if name not in known:
                 click.echo(f'no class or raw resource is called "{name}"', err=True)
     if output != "table":
-        emit([_document(line) for line in lines], output)
+        emit([_document(line) for line in lines], output, kind="ClassReport")
     elif lines:
         _print(lines, detail=bool(names))
     else:

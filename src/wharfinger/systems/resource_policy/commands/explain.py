@@ -55,7 +55,7 @@ def command(
     else:
         from wharfinger.cli.output import emit
 
-        emit(story.document(), output)
+        emit(story.document(), output, kind="ResourcePolicyExplanation")
 
 
 def policy_text(story: PolicyStory, *, everything: bool) -> str:

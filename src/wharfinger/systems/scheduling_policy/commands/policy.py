@@ -373,8 +373,8 @@ def _world(
     try:
         return asyncio.run(fetch())
     except (ApiError, click.ClickException) as error:
-        # Not exit code 1, which means that something is refused.
-        raise InvalidQuestion(f"{error.message}; without a cluster, give the policies in files, too") from error
+        failed = click.ClickException if isinstance(error, ApiError) else InvalidQuestion
+        raise failed(f"{error.message}; without a cluster, give the policies in files, too") from error
 
 
 def _together(found: list[tuple[dict[str, Any], bool]], namespace: str) -> list[tuple[dict[str, Any], bool]]:

@@ -9,7 +9,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import click
 import msgspec
 
 from wharfinger.admission.rbac import RbacIndex, aggregated, as_view
@@ -22,6 +21,7 @@ from wharfinger.api.registry import Document
 from wharfinger.api.views import view
 from wharfinger.api.views.rbac import ClusterRole
 from wharfinger.api.wording import decoding_fault
+from wharfinger.cli.exit_status import InputError
 from wharfinger.simulate.inputs import BadInput, Inputs, files_of, read_inputs
 from wharfinger.systems.scheduling_policy.admission.reviewer import SchedulingPolicyReviewer
 from wharfinger.systems.scheduling_policy.kinds.validation import validate_policy
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 _RBAC = ("Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding")
 
 
-class InvalidQuestion(click.ClickException):
-    exit_code = 2
+class InvalidQuestion(InputError):
+    pass
 
 
 def read_files(paths: Iterable[str]) -> Inputs:

@@ -1,0 +1,94 @@
+"""What `wharf plan` compares of a cluster: workloads, pods with their nodes, scale-in order, and the state of each
+system."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from wharfinger.api.conditions import find_condition
+from wharfinger.api.kinds.builtin import DAEMON_SETS, DEPLOYMENTS, JOBS, PODS, REPLICA_SETS, STATEFUL_SETS
+from wharfinger.api.object_meta import controller_of
+from wharfinger.api.pod_state import is_active
+from wharfinger.api.registry import Document
+from wharfinger.api.views import Pod, view
+from wharfinger.contributions import ComparedKey
+from wharfinger.controllers.scale_in import DELETION_COST, in_deletion_order
+from wharfinger.simulate.cluster import SimulatedCluster
+from wharfinger.system import systems
+
+_WORKLOADS = (DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS, REPLICA_SETS)
+_BETWEEN = (REPLICA_SETS, JOBS)  # owners of pods that may have owners themselves
+
+
+@dataclass(slots=True)
+class ComparedState:
+    facts: dict[ComparedKey, Mapping[str, Any]] = field(default_factory=dict)
+    workload_of: dict[ComparedKey, ComparedKey] = field(default_factory=dict)  # by pod: the outermost controller
+    scale_in: dict[ComparedKey, list[str]] = field(default_factory=dict)  # pods with costs, in order of deletion
+
+
+def read_state(world: SimulatedCluster) -> ComparedState:
+    state = ComparedState()
+    owners: dict[str, ComparedKey] = {}
+    for resource in dict.fromkeys((*_WORKLOADS, *_BETWEEN)):
+        for document in world.objects(resource):
+            key = _key(document, resource.kind)
+            owner = controller_of(document)
+            if owner is not None:
+                owners[document["metadata"]["uid"]] = (str(owner.get("kind")), key[1], str(owner.get("name")))
+            elif resource in _WORKLOADS:
+                state.facts[key] = _replicas(document)
+    scaled: dict[ComparedKey, list[Document]] = {}
+    for pod in world.objects(PODS):
+        key = _key(pod, PODS.kind)
+        state.facts[key] = _pod_facts(pod)
+        owner = controller_of(pod)
+        if owner is not None:
+            direct = (str(owner.get("kind")), key[1], str(owner.get("name")))
+            state.workload_of[key] = owners.get(str(owner.get("uid")), direct)
+            if direct[0] == REPLICA_SETS.kind:
+                scaled.setdefault(state.workload_of[key], []).append(pod)
+    for workload, pods in scaled.items():
+        if any(DELETION_COST in (pod["metadata"].get("annotations") or {}) for pod in pods):
+            state.scale_in[workload] = _scale_in([view(pod, Pod) for pod in pods], world.clock.now())
+    for system in systems():
+        state.facts.update(system.report().compared(world.objects))
+    return state
+
+
+def _key(document: Document, kind: str) -> ComparedKey:
+    metadata = document["metadata"]
+    return kind, metadata.get("namespace", ""), metadata["name"]
+
+
+def _pod_facts(pod: Document) -> dict[str, Any]:
+    metadata, status = pod["metadata"], pod.get("status") or {}
+    facts = {"node": (pod.get("spec") or {}).get("nodeName"), "phase": status.get("phase", "Pending")}
+    if cost := (metadata.get("annotations") or {}).get(DELETION_COST):
+        facts["deletionCost"] = cost
+    if facts["node"] is None:
+        conditions = status.get("conditions") or ()
+        facts["message"] = (find_condition(conditions, "PodScheduled") or {}).get("message")
+    return facts
+
+
+def _replicas(workload: Document) -> dict[str, Any]:
+    """How many pods a workload wants and has, and why the API refuses more."""
+    status = workload.get("status") or {}
+    failure = find_condition(status.get("conditions") or (), "ReplicaFailure") or {}
+    return {
+        "wanted": (workload.get("spec") or {}).get("replicas", status.get("desiredNumberScheduled", 0)),
+        "ready": status.get("readyReplicas", status.get("numberReady", 0)),
+        "message": failure.get("message") if failure.get("status") == "True" else None,
+    }
+
+
+def _scale_in(pods: list[Pod], now: float) -> list[str]:
+    """The names of the pods of a workload in the order in which it would delete them."""
+    active = [pod for pod in pods if is_active(pod)]
+    crowding = Counter(pod.spec.node_name for pod in active)
+    ranks = {pod.metadata.uid: crowding[pod.spec.node_name] for pod in active}
+    return [pod.metadata.name for pod in in_deletion_order(active, ranks, now)]
