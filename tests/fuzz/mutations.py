@@ -370,7 +370,7 @@ def main(names: list[str]) -> None:
         if names and mutation.name not in names:
             continue
         began = time.process_time()
-        for seed in range(16):
+        for seed in range(10):
             found = found_by(mutation, seed)
             if found is not None:
                 break
