@@ -37,3 +37,16 @@ class _Dumper(yaml.SafeDumper):
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
+
+
+_BOOLEANS = frozenset(
+    ["y", "n", "yes", "no", "on", "off", "true", "false"]
+)  # to readers of YAML 1.1, of which PyYAML is not quite one
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = "'" if text.lower() in _BOOLEANS else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import Any
 
 from prometheus_client import Counter
@@ -16,6 +17,7 @@ from wharfinger.client.interface import Client
 from wharfinger.client.timers import Clock
 from wharfinger.framework.events import POD
 from wharfinger.scheduler.binder import Binder
+from wharfinger.scheduler.confirmation import took_effect
 from wharfinger.scheduler.evictions import Evictor
 from wharfinger.scheduler.instructions import (
     Bind,
@@ -128,9 +130,13 @@ class Executor:
 
     async def _bind(self, binding: Bind) -> None:
         item = binding.item
+        schedulable = self._state.kinds.of(item.pod)
         try:
-            await self._state.kinds.of(item.pod).bind(item.pod, binding.node, binding.annotations)
+            await schedulable.bind(item.pod, binding.node, binding.annotations)
         except ApiError as error:
+            if await took_effect(error, partial(schedulable.is_on, item.pod, binding.node)):
+                self._bound(binding)
+                return
             if binding.preparations:
                 await self._preparer.undo(binding.preparations)
             self._bind_failed(binding, f"binding rejected: {error}", gone=isinstance(error, NotFound))
@@ -138,11 +144,14 @@ class Executor:
             log.exception("binding of pod %s/%s failed", *item.key)
             self._bind_failed(binding, f"binding rejected: {error}")
         else:
-            now = _now()
-            self._metrics.pod_attempts.observe(item.attempts)
-            self._metrics.sli_seconds[(str(min(item.attempts, 16)),)].observe(now - item.arrived)
-            self._state.bound(binding, now)
-            self.carry_out()
+            self._bound(binding)
+
+    def _bound(self, binding: Bind) -> None:
+        item, now = binding.item, _now()
+        self._metrics.pod_attempts.observe(item.attempts)
+        self._metrics.sli_seconds[(str(min(item.attempts, 16)),)].observe(now - item.arrived)
+        self._state.bound(binding, now)
+        self.carry_out()
 
     def _bind_failed(self, binding: Bind, message: str, *, gone: bool = False) -> None:
         if self._state.bind_failed(binding, message, _now(), gone=gone):

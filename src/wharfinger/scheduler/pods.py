@@ -56,3 +56,7 @@ class PodItems(Schedulable):
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
         await self.context.client.create(PODS, document, namespace, name=name, subresource="binding")
+
+    async def is_on(self, item: Pod, node: str) -> bool:
+        found = await self.context.client.get(PODS, item.metadata.name, item.metadata.namespace, view=Pod)
+        return found.metadata.uid == item.metadata.uid and found.spec.node_name == node

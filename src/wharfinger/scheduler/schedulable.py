@@ -164,6 +164,10 @@ class Schedulable(ABC):
     async def bind(self, item: Pod, node: str, annotations: Mapping[str, str]) -> None:
         """Writes that the item goes to the node. Raises ApiError; NotFound if the object is gone."""
 
+    @abstractmethod
+    async def is_on(self, item: Pod, node: str) -> bool:
+        """Whether the API server has the item on the node. Raises ApiError; NotFound if the object is gone."""
+
     async def keep_room(self, pod: Pod, node: str, victims: Sequence[Pod]) -> KeptRoom:
         """Called before the victims are evicted from a node for this pod."""
         return KeptRoom.OPEN

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from functools import partial
 
 from wharfinger.api.errors import ApiError, Conflict, NotFound
 from wharfinger.api.kinds.builtin import PODS
@@ -11,6 +12,7 @@ from wharfinger.api.views import ObjectMeta
 from wharfinger.client.interface import Client
 from wharfinger.client.timers import Clock
 from wharfinger.framework.stand_ins import StandIn
+from wharfinger.scheduler.confirmation import took_effect
 from wharfinger.scheduler.object_statuses import TRIES, patch_object_status
 from wharfinger.systems.reservation.kinds.names import RESERVATIONS
 from wharfinger.systems.reservation.kinds.views import Reservation
@@ -42,10 +44,18 @@ async def bind_reservation(
             patch = {"metadata": {"uid": item.metadata.uid, "annotations": dict(annotations)}}
             await client.patch(RESERVATIONS, item.object_name, patch)
         await _write_node(client, clock, item, node, placement.phase)
-    except ApiError:
+    except ApiError as error:
+        if await took_effect(error, partial(is_on, client, item, node)):
+            return
         for pod in placement.adopted:
             await _release(client, pod)
         raise
+
+
+async def is_on(client: Client, item: StandIn, node: str) -> bool:
+    """Whether the API server has the reservation on the node. Raises ApiError."""
+    found = await client.get(RESERVATIONS, item.object_name, view=Reservation)
+    return found.metadata.uid == item.metadata.uid and found.holds and found.status.node_name == node
 
 
 async def _annotate(client: Client, pod: ObjectMeta, record: str | None) -> None:

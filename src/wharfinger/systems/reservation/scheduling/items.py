@@ -28,7 +28,7 @@ from wharfinger.systems.reservation.plugin.reservation import ReservationPlugin
 from wharfinger.systems.reservation.rules import reservations as rules
 from wharfinger.systems.reservation.rules.reservations import BadReservation
 from wharfinger.systems.reservation.scheduling import status
-from wharfinger.systems.reservation.scheduling.binding import bind_reservation
+from wharfinger.systems.reservation.scheduling.binding import bind_reservation, is_on
 from wharfinger.systems.reservation.scheduling.guarantees import Guarantees
 from wharfinger.systems.reservation.scheduling.upkeep import ReservationUpkeep
 
@@ -278,6 +278,10 @@ class ReservationItems(Schedulable):
         assert isinstance(item, StandIn)
         placement = self._ledger.placements.get(item.metadata.key, ReservationPlacement())
         await bind_reservation(self.context.client, self.context.clock, item, node, placement, annotations)
+
+    async def is_on(self, item: Pod, node: str) -> bool:
+        assert isinstance(item, StandIn)
+        return await is_on(self.context.client, item, node)
 
     def keeps_room_for(self, pod: Pod) -> bool:
         return self._guarantees.given_to(pod)
