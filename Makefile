@@ -11,7 +11,7 @@ EMPTY :=
 SPACE := $(EMPTY) $(EMPTY)
 COMMA := ,
 
-.PHONY: help run web test test-web test-without-systems test-kubernetes test-scenarios-embedded test-solver test-node test-conformance bench-kubernetes image lint format setup bench fuzz lock clean
+.PHONY: help run web test test-web test-without-systems test-kubernetes test-predictions test-scenarios-embedded test-solver test-node test-conformance bench-kubernetes image lint format setup bench fuzz fuzz-api fuzz-kills soak lock clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -48,6 +48,9 @@ test-without-systems: $(READY)  ## the tests of the core, with each system left 
 test-kubernetes: $(READY)  ## the tests against a real Kubernetes, whose programs are built once and kept in the cache
 	@$(BIN)/python -m tests.kubernetes.binaries && $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder tests/kubernetes || [ $$? -eq 75 ]
 
+test-predictions: $(READY)  ## random worlds on a real control plane, each stage predicted before it happens: WORLDS=5 SEED=1 STAGES=6
+	@$(BIN)/python -m tests.kubernetes.binaries && $(BIN)/python -m tests.predictions --at-once 2 --worlds $(or $(WORLDS),5) --seed $(or $(SEED),1) --stages $(or $(STAGES),6) || [ $$? -eq 75 ]
+
 test-node: $(READY)  ## real containers on a real kubelet that joins `wharf up`; needs root, containerd, runc, CNI plugins and busybox
 	@$(BIN)/python -m pytest -rs tests/real_node
 
@@ -79,7 +82,16 @@ format: $(READY)  ## let ruff mend what it can
 	@$(BIN)/ruff check --fix --quiet .
 	@$(BIN)/ruff format .
 
-fuzz: $(READY)  ## schemathesis against the API server's own OpenAPI, all groups: EXAMPLES=50 for each operation
+fuzz: $(READY)  ## random histories under faults for ten minutes on all cores: FOR=10m PROFILE=default
+	@$(BIN)/wharf fuzz --for $(or $(FOR),10m) --profile $(or $(PROFILE),default)
+
+fuzz-kills: $(READY)  ## `wharf up` killed again and again under load, on real files: KILLS=1000
+	@$(BIN)/python -m tests.fuzz.embedded --kills $(or $(KILLS),1000)
+
+soak: $(READY)  ## an hour of churn on `wharf up`: MINUTES=60 RATE=20 pods a second
+	@$(BIN)/python -m tests.fuzz.soak --minutes $(or $(MINUTES),60) --rate $(or $(RATE),20)
+
+fuzz-api: $(READY)  ## schemathesis against the API server's own OpenAPI, all groups: EXAMPLES=50 for each operation
 	@WHARF_FUZZ=$(or $(EXAMPLES),50) $(BIN)/python -m pytest -n 2 --timeout 3600 tests/apiserver/test_fuzz.py tests/apiserver/test_hostile.py
 
 bench: $(READY)  ## the benchmarks

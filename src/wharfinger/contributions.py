@@ -71,6 +71,11 @@ class SystemReport:
         """The facts that `wharf plan` compares before and after a change; `objects` lists all objects of a kind."""
         return {}
 
+    def known_ends(self, objects: Callable[[Resource], Sequence[Document]]) -> Mapping[str, float]:
+        """When objects of this system end by themselves and give room back, in seconds since the epoch, by what they are
+        called in a sentence."""
+        return {}
+
     def lacking(self, pod_annotations: Collection[str]) -> Mapping[str, str]:
         """Kinds of this system that a snapshot without any object of them lacks, judged by the annotations that its pods
         have, and what is not safe to say without them."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.api import device_cases as cases
+from tests.api.test_device_rules import ANSWERS
 
 from wharfinger.admission.device_claims import ADMIN_NAMESPACE_LABEL
 from wharfinger.admission.request import SYSTEM, User, service_account
@@ -230,5 +231,31 @@ def test_checks_of_claims_do_not_fail_on_malformed_documents(resource: Resource)
             assert "is invalid" in await refusal(
                 store.create(resource, {"metadata": {"name": "x"}, "spec": spec}, namespace)
             )
+
+    with_store(scenario)
+
+
+@pytest.mark.parametrize("case", cases.EXPRESSIONS, ids=lambda case: case.name)
+def test_expressions_are_checked(case: cases.RefusedObject) -> None:
+    """Beyond `compilation failed:` the words are those of the CEL library."""
+
+    async def scenario(store: Store) -> None:
+        resource = RESOURCE_CLAIMS if case.document["kind"] == "ResourceClaim" else DEVICE_CLASSES
+        namespace = "default" if resource.namespaced else ""
+        said, mark = await refusal(store.create(resource, case.document, namespace)), "compilation failed:"
+        assert said.partition(mark)[:2] == ANSWERS[case.name].partition(mark)[:2]
+
+    with_store(scenario)
+
+
+def test_stored_expressions_are_not_checked_again() -> None:
+    async def scenario(store: Store) -> None:
+        bad = cases.device_class(selectors=cases.cel("a b"))
+        checking, store.chain.checking = store.chain.checking, []
+        await store.create(DEVICE_CLASSES, bad)
+        store.chain.checking = checking
+        await store.patch(DEVICE_CLASSES, "x", {"metadata": {"labels": {"a": "b"}}})
+        more = {"spec": {"selectors": [*cases.cel("a b"), *cases.cel("true")]}}
+        assert "compilation failed" in await refusal(store.patch(DEVICE_CLASSES, "x", more))
 
     with_store(scenario)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from wharfinger.api.kubernetes_version import KubernetesVersion
 from wharfinger.api.resources import limits, nonzero_requests, qos_class, requests, requests_nano
 from wharfinger.api.views import Pod, view
 
@@ -57,8 +58,30 @@ def sidecar(**requests: str) -> dict[str, Any]:
             {"cpu": 2000},
         ),
         (
-            "the status of an ordinary init container is not looked at",
+            "the largest of the sums, not the sum of the largest",
+            pod(
+                container("a", {"cpu": "1"}),
+                container("b", {"cpu": "3"}),
+                status={"containerStatuses": [
+                    {"name": "a", "resources": {"requests": {"cpu": "1"}}, "allocatedResources": {"cpu": "3"}},
+                    {"name": "b", "resources": {"requests": {"cpu": "1"}}, "allocatedResources": {"cpu": "1"}},
+                ]},
+            ),
+            {"cpu": 4000},
+        ),
+        (
+            "the status of an init container counts",
             pod(container("a"), init=(container("i", {"cpu": "1"}),), status={"initContainerStatuses": [{"name": "i", "resources": {"requests": {"cpu": "5"}}}]}),
+            {"cpu": 5000},
+        ),
+        (
+            "the sums in the status of the pod stand for those of its containers",
+            pod(container("a", {"cpu": "1"}), status={"resources": {"requests": {"cpu": "6"}}, "allocatedResources": {"cpu": "6"}}),
+            {"cpu": 6000},
+        ),
+        (
+            "what the pod was allocated alone does not",
+            pod(container("a", {"cpu": "1"}), status={"resources": {}, "allocatedResources": {"cpu": "6"}}),
             {"cpu": 1000},
         ),
         (
@@ -70,6 +93,37 @@ def sidecar(**requests: str) -> dict[str, Any]:
 )  # fmt: skip
 def test_requests(case: str, subject: Pod, expected: dict[str, int]) -> None:
     assert requests(subject) == expected, case
+
+
+@pytest.mark.parametrize(
+    ("case", "subject", "expected"),
+    [
+        (
+            "the sum of the largest",
+            pod(
+                container("a", {"cpu": "1"}),
+                container("b", {"cpu": "3"}),
+                status={"containerStatuses": [
+                    {"name": "a", "resources": {"requests": {"cpu": "1"}}, "allocatedResources": {"cpu": "3"}},
+                    {"name": "b", "resources": {"requests": {"cpu": "1"}}, "allocatedResources": {"cpu": "1"}},
+                ]},
+            ),
+            {"cpu": 6000},
+        ),
+        (
+            "the status of an ordinary init container is not looked at",
+            pod(container("a"), init=(container("i", {"cpu": "1"}),), status={"initContainerStatuses": [{"name": "i", "resources": {"requests": {"cpu": "5"}}}]}),
+            {"cpu": 1000},
+        ),
+        (
+            "nor is that of a pod without pod-level resources",
+            pod(container("a", {"cpu": "1"}), status={"resources": {"requests": {"cpu": "6"}}, "allocatedResources": {"cpu": "6"}}),
+            {"cpu": 1000},
+        ),
+    ],
+)  # fmt: skip
+def test_requests_in_1_36(case: str, subject: Pod, expected: dict[str, int]) -> None:
+    assert requests(subject, KubernetesVersion.V1_36) == expected, case
 
 
 def test_overhead_raises_only_limits_that_exist() -> None:

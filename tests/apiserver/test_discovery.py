@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from tests.apiserver.running import Api, config_map, pod
 
+from wharfinger.api.kubernetes_version import REFERENCE, RELEASES
+
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
 TABLE = (
     "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json"
@@ -146,7 +148,8 @@ def test_metrics_count_requests(api: Api, base: str) -> None:
 
 def test_the_version_is_kubernetes(api: Api) -> None:
     version = api.get("/version")
-    assert (version["major"], version["minor"]) == ("1", "36")
+    assert f"{version['major']}.{version['minor']}" == str(REFERENCE)
+    assert version["gitVersion"].startswith(f"v{RELEASES[REFERENCE]}+wharfinger")
 
 
 def test_openid_configuration_and_keys_are_served(api: Api) -> None:

@@ -1,6 +1,6 @@
 """The HTTP surface against what schemathesis makes of our own OpenAPI: whatever comes, the answer is a decent one.
 
-A short run over a few groups is part of the suite; `make fuzz` runs all groups, WHARF_FUZZ examples for each operation.
+A short run over a few groups is part of the suite; `make fuzz-api` runs all groups, WHARF_FUZZ examples for each operation.
 """
 
 from __future__ import annotations

@@ -265,7 +265,7 @@ def test_a_node_registers_itself_and_is_not_simulated(api: Api, namespace: str, 
     assert made["metadata"]["annotations"] == {"wharfinger.dev/simulated": "false"}
     assert made["spec"]["taints"] == [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]
     by_agent = {"metadata": {"name": f"agent-{namespace}"}}
-    answer = api.ask("POST", "/api/v1/nodes", by_agent, {"User-Agent": "kubelet/v1.36.4 (linux/amd64)"})
+    answer = api.ask("POST", "/api/v1/nodes", by_agent, {"User-Agent": "kubelet/v1.37.1 (linux/amd64)"})
     assert answer.json["metadata"]["annotations"] == {"wharfinger.dev/simulated": "false"}
 
 

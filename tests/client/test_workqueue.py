@@ -178,3 +178,17 @@ def test_a_retry_that_has_reached_its_longest_delay_does_not_keep_a_simulation_b
             assert seen == [(delay, [delay >= top]) for delay in (min(top, 0.25 * 2**n) for n in range(6))]
 
     run_virtual(main())
+
+
+def test_keys_at_the_limit_of_their_back_off_can_be_tried_at_once() -> None:
+    async def main() -> None:
+        queue: WorkQueue[str] = WorkQueue(base=1.0, limit=4.0)
+        for _ in range(3):
+            queue.retry("often")
+        queue.retry("once")
+        queue.add_after("expiry", 60.0, background=True)
+        assert queue.retry_now() == 1
+        assert [await queue.get(), len(queue)] == ["often", 0]
+        assert queue.retry_now() == 0
+
+    run_virtual(main())

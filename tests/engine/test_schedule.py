@@ -80,7 +80,7 @@ def test_preemption_adds_its_part_to_the_message() -> None:
     result = engine.preempt(waiting, decision.diagnosis)
     assert result.node is None
     assert decision.message == (
-        "0/2 nodes are available: 2 Insufficient cpu. no new claims to deallocate, "
+        "0/2 nodes are available: 2 Insufficient cpu. "
         "preemption: 0/2 nodes are available: "
         "1 No preemption victims found for incoming pod, 1 Preemption is not helpful for scheduling."
     )

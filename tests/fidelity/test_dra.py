@@ -14,13 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 
 from wharfinger.api.views import Node, Pod, view
 from wharfinger.engine import Engine, default_profile, known_plugins
 from wharfinger.framework.status import Code
 from wharfinger.plugins.dynamic_resources.filtering import DevicePlan, DevicesPrepared
-from wharfinger.plugins.dynamic_resources.plugin import DynamicResources
 
 CASES = Path(__file__).parent / "cases" / "kube-scheduler-dra-1.37.1.jsonl.gz"
 LEFT_OUT = (
@@ -153,8 +151,7 @@ def difference(ours: Any, theirs: Any, path: str = "") -> str:
     return f"{path}: {ours!r} instead of {theirs!r}"
 
 
-def test_every_node_gets_the_verdict_scores_and_devices_of_kube_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(DynamicResources, "quiet", True)
+def test_every_node_gets_the_verdict_scores_and_devices_of_kube_scheduler() -> None:
     path = Path(os.environ.get("WHARF_DRA_CASES") or CASES)
     agreeing, found = 0, []
     for number, case in enumerate(read(path), start=1):

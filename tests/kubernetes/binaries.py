@@ -3,6 +3,7 @@
     python -m tests.kubernetes.binaries                     makes what is missing of what every test needs
     python -m tests.kubernetes.binaries kubelet e2e.test    makes these, too
     python -m tests.kubernetes.binaries kubectl-1.31.14     an older kubectl
+    python -m tests.kubernetes.binaries --folder            prints where they are kept
 
 It ends with 75 where that cannot be, unless WHARF_REQUIRE lists `kubernetes`.
 """
@@ -16,7 +17,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-VERSION = "1.36.4"
+from wharfinger.api.kubernetes_version import REFERENCE, RELEASES
+
+VERSION = RELEASES[REFERENCE]  # go.mod pins the same
 KUBERNETES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
 OLDER = "1.31.14"
 OLDER_KUBECTL = f"kubectl-{OLDER}"
@@ -120,6 +123,9 @@ def _install_etcd(target: Path) -> None:
 
 def main() -> None:
     on_demand = sys.argv[1:]
+    if on_demand == ["--folder"]:
+        print(cache())
+        return
     if unknown := sorted(set(on_demand) - {*KUBERNETES, *ON_DEMAND}):
         sys.exit(f"Error: no such program: {', '.join(unknown)} (there are {', '.join((*KUBERNETES, *ON_DEMAND))})")
     try:

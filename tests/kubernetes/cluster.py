@@ -180,6 +180,7 @@ class Cluster:
     def start_apiserver(self, *options: str) -> None:
         command: list[str | Path] = [self.binaries["kube-apiserver"], "--etcd-servers", self._etcd]
         command += ["--bind-address", "127.0.0.1", "--advertise-address", "127.0.0.1"]
+        command += ["--endpoint-reconciler-type", "none"]  # which refuses loopback addresses
         command += ["--secure-port", str(self.port)]
         command += ["--cert-dir", self.folder, "--tls-cert-file", self.folder / "server.crt"]
         command += ["--tls-private-key-file", self.folder / "server.key"]
@@ -242,8 +243,16 @@ class Cluster:
                 }
             )
         )
-        command: list[str | Path] = [self.binaries["kube-scheduler"], "--config", file, "--secure-port", "0"]
-        return self._run("kube-scheduler", command)
+        return self._run_kube_scheduler(file)
+
+    def _run_kube_scheduler(self, file: Path) -> Process:
+        return self._run("kube-scheduler", [self.binaries["kube-scheduler"], "--config", file, "--secure-port", "0"])
+
+    def restart_kube_scheduler(self) -> Process:
+        """The same one again, without anything that it remembers."""
+        self._parts["kube-scheduler"].kill()
+        self.end(self._parts["kube-scheduler"])
+        return self._run_kube_scheduler(self.folder / "kube-scheduler.json")
 
     def _ready(self) -> bool:
         if not self._parts["kube-apiserver"].running:

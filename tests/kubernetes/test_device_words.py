@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.api.device_cases import EXPRESSIONS, REFUSED, Document
+from tests.api.device_cases import EXPRESSIONS, REFUSED, RULES, Document
 from tests.api.test_device_rules import ANSWERS, kind_of
 from tests.kubernetes.binaries import VERSION
 from tests.kubernetes.cluster import Cluster
@@ -16,7 +16,7 @@ def path(document: Document, name: str = "") -> str:
 @pytest.mark.skipif(VERSION != "1.37.1", reason="the answers on file are those of 1.37.1")
 def test_the_answers_are_those_of_a_real_server(cluster: Cluster) -> None:
     api, said = cluster.api(), {}
-    for case in (*REFUSED, *EXPRESSIONS):
+    for case in (*REFUSED, *RULES, *EXPRESSIONS):
         answer = api.ask("POST", path(case.document), case.document)
         if case.changed is not None:
             assert answer.status == 201, f"{case.name}: {answer.data!r}"

@@ -71,7 +71,7 @@ def test_what_does_not_fit_says_why_and_goes_when_there_is_room(cluster: Cluster
 
     cluster.until(lambda: condition(large(), "PodScheduled").get("message"), "the pod's condition says why")
     told = condition(large(), "PodScheduled")
-    wanted = "0/3 nodes are available: 3 Insufficient cpu. no new claims to deallocate, preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling."
+    wanted = "0/3 nodes are available: 3 Insufficient cpu. preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling."
     assert (told["status"], told["reason"]) == ("False", "Unschedulable")
     assert told["message"] == wanted
     cluster.until(lambda: wanted in cluster.kubectl("describe", "pod", "large", "-n", SPACE), "an event says so too")

@@ -13,12 +13,11 @@ from tests.client.virtual import run_virtual
 from tests.scheduler.test_live import Stage, node, pod
 
 from wharfinger.api.views import view
-from wharfinger.cli.component import stand_by_and_lead
 from wharfinger.client.controller import Controller, run_controllers
 from wharfinger.client.events import EventRecorder
 from wharfinger.client.fence import FencedClient
 from wharfinger.client.informer import InformerSet
-from wharfinger.client.leases import Leader
+from wharfinger.client.leases import Leader, stand_by_and_lead
 from wharfinger.client.timers import SystemClock
 from wharfinger.scheduler import profiles
 from wharfinger.scheduler.schedulable import SchedulerContext

@@ -3,7 +3,8 @@
 import json
 from pathlib import Path
 
-from tests.simulate.test_commands import NODE, POD, wharf
+from tests.simulate.test_commands import NODE, POD
+from tests.support import wharf_here as wharf
 
 TAINTED = NODE.replace("n1", "n2").replace(
     "status:", "spec: {taints: [{key: a, value: b, effect: NoSchedule}]}\nstatus:"
@@ -73,3 +74,88 @@ def test_pods_that_a_simulation_of_the_file_makes_can_be_explained(tmp_path: Pat
     assert (waiting["name"], json.loads(second.stdout)["choice"]) == ("db-1", None)
     assert json.loads(second.stdout)["message"] == waiting["message"]
     assert wharf("explain", "pod", "shop/db-2", "-f", str(path)).returncode == 2
+
+
+POLICY = """
+apiVersion: scheduling.sigs.x-k8s.io/v1alpha1
+kind: ResourcePolicy
+metadata: {name: web, namespace: shop}
+spec:
+  podSelector: {matchLabels: {app: web}}
+  units: [{name: first, maxCount: 1}]
+"""
+RESERVATION = """
+apiVersion: scheduling.koordinator.sh/v1alpha1
+kind: Reservation
+metadata: {name: for-db, uid: r1, creationTimestamp: "2026-01-01T00:00:00Z"}
+spec:
+  owners: [{labelSelector: {matchLabels: {app: db}}}]
+  ttl: 0s
+  template:
+    metadata: {namespace: shop}
+    spec: {containers: [{name: c, image: x, resources: {requests: {cpu: 3}}}]}
+status: {phase: Available, nodeName: n1, allocatable: {cpu: "3"}}
+"""
+CLASS = """
+apiVersion: scheduling.sigs.x-k8s.io/v1alpha1
+kind: ResourceClass
+metadata: {name: gold}
+spec: {resourceName: nvidia.com/gpu, resourceSelector: [{matchExpressions: [{key: type, operator: Exists}]}]}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: g1}
+status:
+  capacity: {cpu: 32, memory: 128Gi, pods: 110}
+  allocatable: {cpu: 32, memory: 128Gi, pods: 110}
+  computeResources: [{resourceName: nvidia.com/gpu, properties: {type: p100}, devices: [a, b, c]}]
+"""
+
+
+def asking(name: str, label: str, resources: str, node: str = "") -> str:
+    place = f"nodeName: {node}, " if node else ""
+    return f"""
+apiVersion: v1
+kind: Pod
+metadata: {{name: {name}, namespace: shop, labels: {{app: {label}}}}}
+spec: {{{place}containers: [{{name: c, image: x, resources: {{requests: {resources}, limits: {resources}}}}}]}}
+"""
+
+
+def help_for(tmp_path: Path, *documents: str) -> list[str]:
+    done = wharf("explain", "pod", "shop/w", "-f", files(tmp_path, *documents), "-o", "json")
+    assert done.returncode == 0, done.stderr
+    return [each["change"] for each in json.loads(done.stdout)["wouldHelp"]]
+
+
+def test_a_higher_limit_of_a_unit_helps(tmp_path: Path) -> None:
+    pods = (asking("a", "web", "{cpu: 1}", "n1"), asking("w", "web", "{cpu: 1}"))
+    helpful = help_for(tmp_path, NODE, POLICY, *pods)
+    assert 'raise maxCount to 2 in unit "first" of ResourcePolicy shop/web' in helpful
+
+
+def test_a_reservation_less_helps_outsiders_and_smaller_requests_its_owners(tmp_path: Path) -> None:
+    assert "delete Reservation for-db" in help_for(tmp_path, NODE, RESERVATION, asking("w", "web", "{cpu: 2}"))
+    helpful = help_for(tmp_path, NODE, RESERVATION, asking("w", "db", "{cpu: 6}"))
+    assert helpful == ["request 4 cpu instead of 6"]
+
+
+def test_fewer_devices_or_a_node_more_with_its_devices_help(tmp_path: Path) -> None:
+    pods = (asking("a", "x", "{cpu: 1, gold: 2}", "g1"), asking("w", "x", "{cpu: 1, gold: 2}"))
+    helpful = help_for(tmp_path, CLASS, *pods)
+    assert helpful[:2] == [
+        "request 1 gold instead of 2",
+        "add one node like g1 (32 cpu, 128Gi memory; there is 1)",
+    ]
+
+
+def test_text_and_data_tell_the_same(tmp_path: Path) -> None:
+    where = files(tmp_path, NODE, TAINTED, POD.replace("CPU", "9"))
+    text = wharf("explain", "pod", "shop/a", "-f", where, "--all").stdout
+    answer = json.loads(wharf("explain", "pod", "shop/a", "-f", where, "-o", "json").stdout)
+    for each in answer["wouldHelp"]:
+        assert each["change"] in text
+    for each in answer["nearest"]:
+        assert f"  {each['node']}" in text
+    assert [each["count"] for each in answer["refused"]] == [1, 1]
+    assert answer["asked"] == {"cpu": "9"}

@@ -187,3 +187,16 @@ steps:
     assert status == 2
     (change,) = found["changes"]  # type: ignore[misc]
     assert (change["change"], change["after"]["deletionCost"]) == ("changed", "5")
+
+
+def test_pods_that_a_quota_refused_come_when_it_is_raised(tmp_path: Path) -> None:
+    quota = "\napiVersion: v1\nkind: ResourceQuota\nmetadata: {name: q, namespace: shop}\nspec: {hard: {pods: 'N'}}\n"
+    refused = (
+        "\napiVersion: apps/v1\nkind: ReplicaSet\nmetadata: {name: web, namespace: shop}\nspec:\n"
+        "  {replicas: 3, selector: {matchLabels: {app: web}},"
+        " template: {metadata: {labels: {app: web}}, spec: {containers: [{name: c, image: i}]}}}\n"
+    )
+    status, found = plan(tmp_path, [NODE, quota.replace("N", "1"), refused], [quota.replace("N", "5")])
+    assert status == 2
+    changes = [(each["kind"], each["change"]) for each in found["changes"]]  # type: ignore[attr-defined]
+    assert sorted(changes) == [("Pod", "new"), ("Pod", "new"), ("ReplicaSet", "changed")]

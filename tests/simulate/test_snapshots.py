@@ -295,3 +295,25 @@ def test_deletion_costs_stay_if_their_policy_is_missing() -> None:
     assert any(
         line.startswith("ResourcePolicy: ") for line in lacking(node(), pod("p", metadata={"annotations": costs}))
     )
+
+
+def test_namespaces_and_priority_classes_keep_their_identity_wherever_they_stand_in_the_snapshot() -> None:
+    space = {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": meta("shop", labels={"kubernetes.io/metadata.name": "shop"}),
+        "spec": {"finalizers": ["kubernetes"]},
+        "status": {"phase": "Active"},
+    }
+    high = {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": meta("high"),
+        "value": 7,
+        "preemptionPolicy": "PreemptLowerPriority",
+    }
+    first = pod("first", "n1", spec={"priorityClassName": "high", "priority": 7})
+    report = simulated(node(), first, high, space)
+    for kind, name in (("Namespace", "shop"), ("PriorityClass", "high")):
+        restored = found(report, kind, name)
+        assert restored is not None and restored["metadata"]["uid"] == f"u-{name}", kind

@@ -6,11 +6,9 @@ from collections.abc import Callable, Iterator
 
 from wharfinger.admission.request import PASS, Request, Review
 from wharfinger.api.defaults.walk import child, children
-from wharfinger.api.kinds.builtin import RESOURCE_SLICES
+from wharfinger.api.kinds.builtin import DEVICE_TAINT_RULES, RESOURCE_SLICES
 from wharfinger.api.registry import Document
 from wharfinger.api.times import format_time
-
-_RULES = "devicetaintrules"
 
 
 class DeviceTaintReviewer:
@@ -20,7 +18,11 @@ class DeviceTaintReviewer:
         self._now = now
 
     def concerns(self, group: str, plural: str, subresource: str) -> bool:
-        return group == RESOURCE_SLICES.group and plural in (RESOURCE_SLICES.plural, _RULES) and not subresource
+        return (
+            group == RESOURCE_SLICES.group
+            and plural in (RESOURCE_SLICES.plural, DEVICE_TAINT_RULES.plural)
+            and not subresource
+        )
 
     def review(self, request: Request) -> Review:
         document = request.object
@@ -28,7 +30,7 @@ class DeviceTaintReviewer:
             for taint in _taints(document):
                 if taint.get("timeAdded") is None:
                     taint["timeAdded"] = format_time(self._now())
-            if request.resource.plural == _RULES and request.old is not None:
+            if request.resource.plural == DEVICE_TAINT_RULES.plural and request.old is not None:
                 self._renew(document, request.old)
         return PASS
 

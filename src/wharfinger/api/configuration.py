@@ -21,6 +21,11 @@ from wharfinger.system import settings_key, systems
 API_VERSION = "wharfinger.dev/v1alpha1"
 KIND = "WharfingerConfiguration"
 
+PUBLISHED_NAME = "wharfinger-config"
+"""The ConfigMap in which a control plane publishes its configuration, under the key below: that of the embedded API server
+in kube-system, that of `wharf install` in its own namespace."""
+PUBLISHED_KEY = "config.yaml"
+
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 
@@ -60,6 +65,14 @@ class Configuration:
 
     def of(self, block: type[S]) -> S:
         return next((each for each in self.blocks if isinstance(each, block)), None) or block()
+
+    def document(self) -> dict[str, Any]:
+        """The document that `load_configuration` reads; defaults included."""
+        keys = {each: key for key, each in settings_by_key().items()}
+        blocks = {keys[type(block)]: msgspec.to_builtins(block) for block in self.blocks}
+        core = {"scheduler": self.scheduler, "nodes": msgspec.to_builtins(self.nodes)}
+        known = {} if self.kubernetes is None else {"kubernetesVersion": str(self.kubernetes)}
+        return {"apiVersion": API_VERSION, "kind": KIND, **known, **core, **blocks}
 
     def having(self, *blocks: Block) -> Configuration:
         """This configuration with the given blocks in place of its own."""

@@ -10,6 +10,8 @@ Scheduler, quota and nodes all count with these functions. All amounts are exact
     sum_containers(spec, of) the sum of any amounts by container
     qos_class(pod)           Guaranteed, Burstable or BestEffort
     in_units(nano)           nano-units to scheduler units
+    amount_text(name, n)     scheduler units for people
+    quantity_of(name, n)     scheduler units as an exact quantity
 
 The rules are those of component-helpers' resource/helpers.go with in-place resize of containers and of pod-level
 resources enabled. They differ between versions of Kubernetes for pods that are being resized. Malformed quantities raise
@@ -22,7 +24,7 @@ from collections.abc import Callable, Mapping
 from typing import Literal
 
 from wharfinger.api.kubernetes_version import REFERENCE, KubernetesVersion
-from wharfinger.api.quantity import NANO, parse_nano
+from wharfinger.api.quantity import NANO, format_nano, parse_nano
 from wharfinger.api.views.pods import (
     ActualResources,
     Container,
@@ -253,6 +255,23 @@ def qos_class(pod: Pod) -> str:
 def in_units(amounts: Mapping[str, int]) -> Amounts:
     """Nano-units to scheduler units: thousandths of cpu, whole units of the rest, rounded up."""
     return {name: min(-(-amount // (_MILLI if name == CPU else NANO)), MOST) for name, amount in amounts.items()}
+
+
+def amount_text(resource: str, amount: int) -> str:
+    """An amount in scheduler units for people: cores of cpu, bytes with a binary suffix. Rounded to a tenth of the suffix."""
+    if resource == CPU:
+        return f"{amount / 1000:g}"
+    for suffix, size in (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20)):
+        if abs(amount) >= size:
+            return f"{round(amount / size, 1):g}{suffix}"
+    return str(amount)
+
+
+def quantity_of(resource: str, amount: int) -> str:
+    """An amount in scheduler units as an exact quantity."""
+    if resource == CPU:
+        return format_nano(amount * _MILLI)
+    return format_nano(amount * NANO, "binary" if resource in (MEMORY, EPHEMERAL_STORAGE) else "decimal")
 
 
 def nano(quantities: Quantities) -> Amounts:

@@ -84,6 +84,21 @@ class Requirement:
             case Operator.GT | Operator.LT:
                 return value is not None and self._compares(value)
 
+    def text(self) -> str:
+        """As kubectl writes a label selector: `key=value`, `key in (a,b)`, `!key`."""
+        values = ",".join(sorted(self.values))
+        match self.operator:
+            case Operator.IN:
+                return f"{self.key}={values}" if len(self.values) == 1 else f"{self.key} in ({values})"
+            case Operator.NOT_IN:
+                return f"{self.key} notin ({values})"
+            case Operator.EXISTS:
+                return self.key
+            case Operator.DOES_NOT_EXIST:
+                return f"!{self.key}"
+            case Operator.GT | Operator.LT:
+                return f"{self.key}{'>' if self.operator is Operator.GT else '<'}{values}"
+
     def _compares(self, value: str) -> bool:
         """Compares integers; false for any other label value, as in upstream's labels.Requirement."""
         number, bound = parse_int64(value), parse_int64(next(iter(self.values)))

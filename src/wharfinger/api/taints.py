@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 NO_SCHEDULE = "NoSchedule"
 PREFER_NO_SCHEDULE = "PreferNoSchedule"
@@ -44,6 +44,9 @@ class AnyTaint(Protocol):
     def effect(self) -> str: ...
 
 
+TaintT = TypeVar("TaintT", bound=AnyTaint)
+
+
 class AnyToleration(AnyTaint, Protocol):
     """A toleration of a pod or a placement."""
 
@@ -67,6 +70,11 @@ def any_tolerates(tolerations: Iterable[AnyToleration], taint: AnyTaint) -> bool
     return any(tolerates(toleration, taint) for toleration in tolerations)
 
 
+def taint_text(taint: AnyTaint) -> str:
+    """As `kubectl taint` writes it: `key=value:effect`, or `key:effect` without a value."""
+    return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
+
+
 def has_untolerated_taint(
     tolerations: Sequence[AnyToleration],
     taints: Iterable[AnyTaint],
@@ -74,3 +82,10 @@ def has_untolerated_taint(
 ) -> bool:
     """Whether a taint of one of the effects is not tolerated; by default, those that keep a pod off a node."""
     return any(taint.effect in effects and not any_tolerates(tolerations, taint) for taint in taints)
+
+
+def untolerated_taints(tolerations: Sequence[AnyToleration], taints: Iterable[TaintT]) -> list[TaintT]:
+    """The taints that keep a pod with these tolerations off a node."""
+    return [
+        taint for taint in taints if taint.effect in (NO_SCHEDULE, NO_EXECUTE) and not any_tolerates(tolerations, taint)
+    ]

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 
+import msgspec
+
 from wharfinger.admission.priority import system_classes
+from wharfinger.api.configuration import PUBLISHED_KEY, PUBLISHED_NAME, Configuration
 from wharfinger.api.errors import AlreadyExists, Conflict, NotFound
-from wharfinger.api.kinds.builtin import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, NAMESPACES, PRIORITY_CLASSES
+from wharfinger.api.kinds.builtin import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, CONFIG_MAPS, NAMESPACES, PRIORITY_CLASSES
 from wharfinger.api.registry import Document, Resource
 from wharfinger.apiserver.default_roles import cluster_role_bindings, cluster_roles, reconciled
 from wharfinger.store.store import Store
@@ -25,6 +28,17 @@ async def bootstrap(store: Store) -> None:
         await _reconcile(store, CLUSTER_ROLES, document)
     for document in cluster_role_bindings():
         await _reconcile(store, CLUSTER_ROLE_BINDINGS, document)
+
+
+async def publish_configuration(store: Store, configuration: Configuration) -> None:
+    """Tells clients such as `wharf policy check` the configuration that this server runs with, unless it is the default."""
+    namespace, name = "kube-system", PUBLISHED_NAME
+    with contextlib.suppress(NotFound):
+        await store.delete(CONFIG_MAPS, name, namespace)
+    if configuration != Configuration():
+        data = {PUBLISHED_KEY: msgspec.yaml.encode(configuration.document()).decode()}
+        document = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
+        await store.create(CONFIG_MAPS, document, namespace, field_manager=_MANAGER)
 
 
 async def _ensure(store: Store, resource: Resource, document: Document) -> None:

@@ -212,10 +212,6 @@ def _system_roles() -> list[Document]:
             ("resource.k8s.io", "devicetaintrules", READ),
             ("resource.k8s.io", "resourceclaims/binding", "patch update"),
             ("storage.k8s.io", "csinodes csidrivers csistoragecapacities volumeattachments", READ),
-            ("resource.k8s.io", "deviceclasses devicetaintrules resourceslices", READ),
-            ("resource.k8s.io", "resourceclaims", f"create delete patch update {READ}"),
-            ("resource.k8s.io", "resourceclaims/binding", "patch update"),
-            ("resource.k8s.io", "resourceclaims/status", f"patch update {READ}"),
         ),
         _role(
             "system:volume-scheduler",

@@ -41,7 +41,7 @@ from wharfinger.apiserver.audit.log import AuditLogSettings
 from wharfinger.apiserver.audit.policy import AuditPolicy, default_policy
 from wharfinger.apiserver.audit.recording import Auditor
 from wharfinger.apiserver.authentication import Authenticator
-from wharfinger.apiserver.bootstrap import bootstrap
+from wharfinger.apiserver.bootstrap import bootstrap, publish_configuration
 from wharfinger.apiserver.certificates import prepare_certificates
 from wharfinger.apiserver.client_certificates import KubeletTls
 from wharfinger.apiserver.credentials import StaticCredentials, component_users, load_credentials
@@ -124,6 +124,7 @@ async def open_application(
     await bootstrap(store)
     for system in systems():
         await system.bootstrap(LocalClient(store))
+    await publish_configuration(store, configuration)
     await keeper.start()
     lookup = _lookup(store)
     authenticator = Authenticator(credentials.users, signer, lookup, now)

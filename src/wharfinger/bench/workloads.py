@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from wharfinger.bench import device_workloads
+
 Document = dict[str, Any]
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -222,6 +224,14 @@ def bound_claim(pod: Document) -> Iterator[Document]:
     }
 
 
+def with_device(name: str, namespace: str) -> Document:
+    return pod(name, namespace, resourceClaims=device_workloads.references(name, 1))
+
+
+def with_many_claims(name: str, namespace: str) -> Document:
+    return pod(name, namespace, resourceClaims=device_workloads.references(name, 3))
+
+
 def _nothing(document: Document) -> Iterator[Document]:
     return iter(())
 
@@ -298,6 +308,21 @@ WORKLOADS = {
             init=((with_claim, 5000),),
             with_node=csi_node,
             with_pod=bound_claim,
+        ),
+        Workload(
+            "DRA",
+            with_device,
+            objects=device_workloads.device_class,
+            with_node=device_workloads.device_slice,
+            with_pod=device_workloads.claims_of,
+        ),
+        Workload(
+            "DRAManyClaims",
+            with_many_claims,
+            pods=5000,
+            objects=device_workloads.device_class,
+            with_node=device_workloads.device_slice,
+            with_pod=device_workloads.varied_claims_of,
         ),
         Workload("ResourcePolicy", governed, init=((plain, 1000),), zones=POOLS, objects=resource_policies),
         Workload("Reservation", owner, init=((plain, 1000),), objects=reservations),

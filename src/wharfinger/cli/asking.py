@@ -72,13 +72,15 @@ def ask(
     from wharfinger.api.kinds import registry
     from wharfinger.api.kinds.builtin import NODES
     from wharfinger.cli.simulating import bad_input, configured, loaded_world, read
+    from wharfinger.client.running_configuration import running_configuration
+    from wharfinger.client.server_version import version_to_follow
     from wharfinger.client.timers import SystemClock
 
     with bad_input():
         if paths:
             inputs = read(paths, config)
         else:
-            configuration = Configuration() if config is None else configured(config, Configuration())
+            given = None if config is None else configured(config, Configuration())
     if paths:
         with bad_input():
             world = loaded_world(inputs)
@@ -93,7 +95,8 @@ def ask(
         try:
             # Informers would retry for ever against a server that does not answer.
             await client.list(NODES, limit=1)
-            known = configuration.kubernetes or await client.kubernetes_version()
+            configuration = given or await running_configuration(client) or Configuration()
+            known = configuration.kubernetes or await version_to_follow(client, refusals=1)
             return await question(client, SystemClock(), replace(configuration, kubernetes=known), registry())
         finally:
             await client.close()

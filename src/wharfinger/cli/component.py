@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from wharfinger.client.http import HttpClient
     from wharfinger.client.informer import InformerSet
     from wharfinger.client.interface import Client
-    from wharfinger.client.leases import Leader
     from wharfinger.client.timers import Clock
 
 LEASE_NAMESPACE = "kube-system"
@@ -111,35 +110,12 @@ async def lead(
     lost.
     """
     from wharfinger.client.fence import FencedClient
-    from wharfinger.client.leases import Leader, process_identity
+    from wharfinger.client.leases import Leader, process_identity, stand_by_and_lead
 
     leader = Leader(client, name, namespace, process_identity(), clock, **timing)  # type: ignore[arg-type]  # only floats
     guarded = FencedClient(client, leader.check)
     while not await stand_by_and_lead(leader, lambda turn: work(guarded, turn)):
         pass
-
-
-async def stand_by_and_lead(leader: Leader, work: Callable[[Turn], Awaitable[None]]) -> bool:
-    """One term of leadership, including the wait for it. Returns whether the work ended by itself."""
-    turn = asyncio.Event()
-    working = asyncio.ensure_future(work(turn.wait))
-
-    async def reign() -> None:
-        turn.set()
-        await working
-
-    election = asyncio.ensure_future(leader.term(reign))
-    try:
-        await asyncio.wait({working, election}, return_when=asyncio.FIRST_COMPLETED)
-        if working.done() and not turn.is_set():
-            working.result()
-            return True
-        return await election
-    finally:
-        election.cancel()  # stops the work first, then releases the lease
-        await asyncio.gather(election, return_exceptions=True)
-        working.cancel()
-        await asyncio.gather(working, return_exceptions=True)
 
 
 async def serving_health(

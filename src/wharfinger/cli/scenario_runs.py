@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
@@ -72,6 +73,7 @@ def run_file(file: Path, seed: int) -> list[ScenarioVerdict]:
     """Runs every scenario of a file, with the file's manifests and configuration."""
     from wharfinger.api.kinds import registry
     from wharfinger.cli.simulating import quiet
+    from wharfinger.fuzz.checking import collecting_errors, watcher
     from wharfinger.simulate.inputs import BadInput, read_inputs
     from wharfinger.simulate.simulation import SimulationOptions, simulate
 
@@ -85,7 +87,9 @@ def run_file(file: Path, seed: int) -> list[ScenarioVerdict]:
         name = scenario.name or (str(number) if len(inputs.scenarios) > 1 else "")
         began = time.perf_counter()
         try:
-            report = simulate(inputs, SimulationOptions(seed=seed), [scenario])
+            options = SimulationOptions(seed=seed, watcher=watcher)
+            with collecting_errors() if scenario.invariants else nullcontext():
+                report = simulate(inputs, options, [scenario])
             problems = tuple(problem_lines(report["expectations"]))
         except Exception as error:  # an error in one scenario must not hide the others
             problems = (f"the simulation broke: {type(error).__name__}: {error}",)

@@ -42,11 +42,14 @@ def live_inputs(kubeconfig: str | None, context: str | None) -> tuple[Inputs, fl
     """The state of a live cluster, and the current time."""
     import asyncio
     import time
+    from dataclasses import replace
 
     from wharfinger.api.configuration import Configuration
     from wharfinger.api.kinds import registry
     from wharfinger.api.manifests import Manifest, Source
     from wharfinger.cli.options import open_client
+    from wharfinger.client.server_version import version_to_follow
+    from wharfinger.client.running_configuration import running_configuration
     from wharfinger.simulate.inputs import Inputs
     from wharfinger.simulate.snapshots import take
 
@@ -61,7 +64,9 @@ def live_inputs(kubeconfig: str | None, context: str | None) -> tuple[Inputs, fl
             header = await take(
                 client, registry(), time.time(), lambda document: manifests.append(Manifest(document, source))
             )
-            configuration = Configuration(kubernetes=await client.kubernetes_version())
+            running = await running_configuration(client) or Configuration()
+            known = running.kubernetes or await version_to_follow(client, refusals=1)
+            configuration = replace(running, kubernetes=known)
         finally:
             await client.close()
         for (_, kind), why in header.not_read.items():

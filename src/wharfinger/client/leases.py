@@ -239,3 +239,26 @@ class Leader:
                 self._observe(await self._client.update(LEASES, {**lease, "spec": free}, self._namespace))
         except (ApiError, TimeoutError) as error:
             log.info("cannot release the lease %s: %s", self._path, error)
+
+
+async def stand_by_and_lead(leader: Leader, work: Callable[[Callable[[], Awaitable[object]]], Awaitable[None]]) -> bool:
+    """One term of leadership, including the wait for it. Returns whether the work ended by itself."""
+    turn = asyncio.Event()
+    working = asyncio.ensure_future(work(turn.wait))
+
+    async def reign() -> None:
+        turn.set()
+        await working
+
+    election = asyncio.ensure_future(leader.term(reign))
+    try:
+        await asyncio.wait({working, election}, return_when=asyncio.FIRST_COMPLETED)
+        if working.done() and not turn.is_set():
+            working.result()
+            return True
+        return await election
+    finally:
+        election.cancel()  # stops the work first, then releases the lease
+        await asyncio.gather(election, return_exceptions=True)
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)

@@ -88,7 +88,7 @@ class WorkQueue(Generic[K]):
     def retry(self, key: K, *, limit: float | None = None, at_least: float = 0.0) -> float:
         """Adds the key after a delay that doubles with each failure since `forget`; returns the delay.
 
-        Once the delay has reached its limit, the key no longer keeps a simulation busy.
+        Once the delay has reached its limit, the key no longer keeps a simulation busy; see `retry_now`.
         """
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
@@ -96,6 +96,14 @@ class WorkQueue(Generic[K]):
         delay = max(at_least, min(cap, self._base * 2.0 ** min(failures, 40)))
         self.add_after(key, delay, background=delay >= cap)
         return delay
+
+    def retry_now(self) -> int:
+        """Adds the keys whose delay has reached its limit without waiting for it; returns how many there are."""
+        waiting = [slot for slot in self._timers if slot[1] and slot[0] in self._failures]
+        for slot in waiting:
+            self._timers.pop(slot).cancel()
+            self.add(slot[0])
+        return len(waiting)
 
     def forget(self, key: K) -> None:
         """Resets the back-off of a key that succeeded."""

@@ -3,6 +3,7 @@
     slices      devices as ResourceSlices publish them, with the taints of DeviceTaintRules
     pools       the pools of a node: newest generation, complete, valid
     claims      what claims ask for, and what their status says
+    pod_claims  which claims belong to a pod, and claims from templates
     classes     device classes, and the extended resources that they serve
     selectors   the CEL expressions that select devices
     capacity    consumable capacity

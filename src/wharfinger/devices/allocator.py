@@ -16,13 +16,13 @@ from wharfinger.devices.capacity import Amounts, CapacityError, Quantity, consum
 from wharfinger.devices.claims import ALL, EXACT_COUNT, ClaimSpec, DeviceRequest
 from wharfinger.devices.classes import DeviceClass
 from wharfinger.devices.constraints import DeviceConstraint, known
-from wharfinger.devices.pools import Pool
+from wharfinger.devices.pools import CandidateDevice, Pool
 from wharfinger.devices.selectors import BadSelectorExpression, SelectorError, device_selector
 from wharfinger.devices.slices import Device, DeviceID, PoolID, Slice
 from wharfinger.devices.usage import DeviceUsage
 
 MOST_DEVICES = 32  # of one claim
-MOST_STEPS = 1_000_000  # of one search; upstream gives up after ten seconds
+STEPS_PER_SECOND = 100_000  # of the time that a search may take; counted, so that the result is repeatable
 PREVENTING = ("NoExecute", "NoSchedule")
 
 _NOTHING: Amounts = {}
@@ -89,14 +89,8 @@ class _Wanted:
         self.claim = claim
         self.device_class = device_class
         self.count = 0
-        self.all_devices: list[_Candidate] | None = None  # with allocation mode All
+        self.all_devices: list[CandidateDevice] | None = None  # with allocation mode All
         self.matches: dict[Device, bool] = {}
-
-
-class _Candidate(NamedTuple):
-    pool: Pool
-    slice: Slice
-    device: Device
 
 
 class _Undo(NamedTuple):
@@ -124,17 +118,16 @@ class Search:
         usage: DeviceUsage,
         classes: Mapping[str, DeviceClass],
         *,
-        most_steps: int = MOST_STEPS,
+        most_steps: int | None = 10 * STEPS_PER_SECOND,
     ) -> None:
         self._node = node
         self._pools = pools
         self._claims = claims
         self._usage = usage
         self._classes = classes
-        self._steps = most_steps
-        self._devices = [
-            _Candidate(pool, slice, device) for pool in pools if pool.usable for slice, device in pool.devices
-        ]
+        self._steps = sys.maxsize if most_steps is None else most_steps
+        usable = [pool.candidates for pool in pools if pool.usable]
+        self._devices = usable[0] if len(usable) == 1 else [each for candidates in usable for each in candidates]
         self._wanted: list[list[list[_Wanted]]] = []  # [claim][request][alternative]
         self._constraints: list[list[DeviceConstraint]] = []  # [claim]
         self._chosen: list[list[ChosenDevice]] = [[] for _ in claims]
@@ -225,7 +218,7 @@ class Search:
             raise AllocationError(f"{where}: unsupported count mode {request.mode}")
         return wanted
 
-    def _all_devices(self, where: str, wanted: _Wanted) -> list[_Candidate]:
+    def _all_devices(self, where: str, wanted: _Wanted) -> list[CandidateDevice]:
         """All devices that match, whether in use or not: if one of them cannot be taken, the request fails."""
         found = []
         for pool in self._pools:
@@ -242,7 +235,7 @@ class Search:
                 except CapacityError as error:
                     raise AllocationError(f"{where}: checking capacity for device {device.name}: {error}") from None
                 if large_enough:
-                    found.append(_Candidate(pool, slice, device))
+                    found.append(CandidateDevice(pool, slice, device))
         return found
 
     def _selected(self, wanted: _Wanted, slice: Slice, device: Device) -> bool:
@@ -332,7 +325,14 @@ class Search:
         return False
 
     def _or_undo(
-        self, claim: int, request: int, wanted: _Wanted, number: int, start: int, candidate: _Candidate, undo: _Undo
+        self,
+        claim: int,
+        request: int,
+        wanted: _Wanted,
+        number: int,
+        start: int,
+        candidate: CandidateDevice,
+        undo: _Undo,
     ) -> bool:
         """Goes on with the device taken; if there is no solution with it, gives it back."""
         try:
@@ -361,7 +361,7 @@ class Search:
             where = f"claim {self._claims[wanted.claim].name}, request {wanted.request.name}"
             raise AllocationError(f"{where}: {what} capacity for device {device.id}: {error}") from None
 
-    def _take(self, wanted: _Wanted, candidate: _Candidate, *, must: bool) -> _Undo | None:
+    def _take(self, wanted: _Wanted, candidate: CandidateDevice, *, must: bool) -> _Undo | None:
         """Takes a device whose selectors match; None if that is not possible."""
         pool, slice, device = candidate
         claim, request = wanted.claim, wanted.request
@@ -405,7 +405,7 @@ class Search:
         self._chosen[claim].append(ChosenDevice(request, slice, device, consumed or None, device.allow_multiple))
         return _Undo(counted, len(constraints), not device.allow_multiple, consumed, held)
 
-    def _give_back(self, wanted: _Wanted, candidate: _Candidate, undo: _Undo) -> None:
+    def _give_back(self, wanted: _Wanted, candidate: CandidateDevice, undo: _Undo) -> None:
         device = candidate.device
         self._chosen[wanted.claim].pop()
         if undo.consumed is not None:

@@ -59,10 +59,10 @@ class DeviceRequest:
         self.derived = bool(document.get("derivedAttributes"))
 
     def tolerates(self, taint: Document) -> bool:
-        return any(_tolerates(each, taint) for each in self.tolerations)
+        return any(tolerates(each, taint) for each in self.tolerations)
 
 
-def _tolerates(toleration: Document, taint: Document) -> bool:
+def tolerates(toleration: Document, taint: Document) -> bool:
     if toleration.get("effect") and toleration["effect"] != taint.get("effect"):
         return False
     if toleration.get("key") and toleration["key"] != taint.get("key"):

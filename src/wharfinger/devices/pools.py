@@ -7,7 +7,8 @@ of a pool by name: the search takes the first devices that fit.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from wharfinger.api.views import Node
 from wharfinger.devices.slices import Counters, Device, PoolID, Slice
@@ -17,10 +18,18 @@ class PoolError(Exception):
     """The pools of a node cannot be determined."""
 
 
-class Pool:
-    """A pool as one node sees it."""
+class CandidateDevice(NamedTuple):
+    """A device that may be chosen."""
 
-    __slots__ = ("counter_sets", "devices", "elsewhere", "id", "incomplete", "invalid")
+    pool: Pool
+    slice: Slice
+    device: Device
+
+
+class Pool:
+    """A pool as some nodes see it. Nodes that can use the same slices share one."""
+
+    __slots__ = ("candidates", "counter_sets", "elsewhere", "id", "incomplete", "invalid", "version")
 
     def __init__(
         self,
@@ -33,19 +42,34 @@ class Pool:
         invalid: str = "",
     ) -> None:
         self.id = id
-        self.devices: list[tuple[Slice, Device]] = [(each, device) for each in slices for device in each.devices]
+        self.version = 0  # moves when its devices are taken or given back
+        self.candidates = [CandidateDevice(self, each, device) for each in slices for device in each.devices]
         self.elsewhere = elsewhere  # slices with devices for other nodes
         self.counter_sets = counter_sets or {}
         self.incomplete = incomplete
         self.invalid = invalid  # why, if it is
 
     @property
+    def devices(self) -> Iterator[tuple[Slice, Device]]:
+        return ((each.slice, each.device) for each in self.candidates)
+
+    @property
     def usable(self) -> bool:
         return not self.incomplete and not self.invalid
 
 
-def gather_pools(node: Node, slices: Iterable[Slice], of_pool: Mapping[PoolID, Sequence[Slice]]) -> list[Pool]:
-    """The pools of a node. `slices` are those that may concern it; `of_pool` has all slices. Raises PoolError."""
+Views = dict[tuple[str, ...], Pool | None]
+"""A pool as nodes see it, by the names of the slices that they can use."""
+
+
+def gather_pools(
+    node: Node,
+    slices: Iterable[Slice],
+    of_pool: Mapping[PoolID, Sequence[Slice]],
+    views: dict[PoolID, Views] | None = None,
+) -> list[Pool]:
+    """The pools of a node. `slices` are those that may concern it; `of_pool` has all slices. What was found for another
+    node with the same slices is taken from `views`. Raises PoolError."""
     found: dict[PoolID, list[Slice]] = {}
     for each in sorted(slices, key=lambda each: each.name):
         if each.grouped:
@@ -62,7 +86,11 @@ def gather_pools(node: Node, slices: Iterable[Slice], of_pool: Mapping[PoolID, S
     pools: list[Pool] = []
     late: list[Pool] = []
     for id in sorted(found):
-        pool = _pool(id, found[id], of_pool.get(id, ()))
+        seen: Views = {} if views is None else views.setdefault(id, {})
+        names = tuple(each.name for each in found[id])
+        if names not in seen:
+            seen[names] = _pool(id, found[id], of_pool.get(id, ()))
+        pool = seen[names]
         if pool is not None:
             (late if _has_binding_conditions(pool) else pools).append(pool)
     return pools + late

@@ -11,10 +11,11 @@ always present, and everything else reads `device.present.…`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from functools import cache, lru_cache
 from typing import Any
 
+import msgspec
 from cel_expr_python import cel
 from google.protobuf import struct_pb2
 from google.protobuf.any_pb2 import Any as AnyMessage
@@ -27,11 +28,16 @@ from wharfinger.cel.checking import QUANTITY, checking_functions, declare_types
 from wharfinger.cel.cost import Extent
 from wharfinger.devices.slices import DeviceContent, Document
 
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
 _ATTRIBUTES, _CAPACITY = "device.attributes", "device.capacity"
 _PRESENT = "device.present."
 _HINT = ". consider using CEL optional chaining (.? followed by orValue()) or guarding the check with has() for optional fields"
 _MOST_MEMBERS = 32  # attributes and capacities of a device that an API server accepts
 _LARGEST = Extent(breadth=64, length=256, weight=1024)  # a bound of such a device
+_LARGEST_DEVICE = Extent(breadth=32, length=64, weight=512)
+_COMPLEX = 6e7
+_MOST_KNOWN = 4096  # results that a selector keeps
 _TRIES = 16  # look-ups of unknown domains that are computed
 
 
@@ -52,7 +58,7 @@ def device_selector(text: str) -> DeviceSelector:
 class DeviceSelector:
     """One expression."""
 
-    __slots__ = ("_domains", "_program", "text")
+    __slots__ = ("_domains", "_known", "_program", "_reads", "text")
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -62,17 +68,39 @@ class DeviceSelector:
                 raise InvalidExpression(f"must evaluate to bool or the unknown type, not {checked.type}")
             serialized, self._domains = _with_separate_look_ups(checked.checked)
             self._program = _running().adopt(text, serialized)
+            self._reads = _reads(serialized)
+            self._known: dict[Hashable, bool | str] = {}  # by what it reads of a device
         except InvalidExpression as error:
             raise BadSelectorExpression(str(error)) from None
+
+    def is_too_complex(self) -> bool:
+        """Whether an API server refuses the expression because of what it may cost on the largest device.
+
+        Our estimate is higher than that of cel-go, most of all for comparisons, so only what is far beyond the limit is
+        refused. What an expression costs on a device is limited when it is evaluated.
+        """
+        return self._program.cost_on(_LARGEST_DEVICE) > _COMPLEX
 
     def matches(self, content: DeviceContent) -> bool:
         """Whether the expression is true for a device. Raises SelectorError."""
         found = content.results.get(self)
         if found is None:
-            found = content.results[self] = self._evaluate(content)
+            found = content.results[self] = self._evaluate(content) if self._reads is None else self._look_up(content)
         if isinstance(found, str):
             raise SelectorError(found)
         return bool(found)
+
+    def _look_up(self, content: DeviceContent) -> bool | str:
+        """The result for a device that may differ from others only in what the expression does not read."""
+        assert self._reads is not None
+        read = [_member(content, *each) for each in self._reads]
+        key = (content.driver, content.allow_multiple, _encode(read))
+        found = self._known.get(key)
+        if found is None:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            found = self._known[key] = self._evaluate(content)
+        return found
 
     def _evaluate(self, content: DeviceContent) -> bool | str:
         try:
@@ -89,6 +117,13 @@ class DeviceSelector:
                 return result.message
             added.add(result.key)  # it may be a domain whose name is computed
         return result.message if isinstance(result, _MissingKey) else result
+
+
+def _member(content: DeviceContent, kind: str, domain: str, name: str) -> Any:
+    """What a look-up finds, as it is published."""
+    members = content.attributes if kind == "attributes" else content.capacity
+    found = members.get(f"{domain}/{name}")
+    return members.get(name) if found is None and domain == content.driver else found
 
 
 class _MissingKey:
@@ -152,13 +187,18 @@ def _attribute(name: str, document: Document) -> Any:
     for kind in ("int", "bool", "string"):
         if document.get(kind) is not None:
             return document[kind]
-    version = document.get("version")
-    if version is None:
-        raise SelectorError(f"attribute {name}: unsupported attribute value")
+    for kind in ("ints", "bools", "strings"):
+        if document.get(kind) is not None:
+            return list(document[kind])
+    version, versions = document.get("version"), document.get("versions")
     try:
-        return values.semver(version)
+        if versions is not None:
+            return [values.semver(each) for each in versions]
+        if version is not None:
+            return values.semver(version)
     except ValueError as error:
         raise SelectorError(f"attribute {name}: parse semantic version: {error}") from None
+    raise SelectorError(f"attribute {name}: unsupported attribute value")
 
 
 def _capacity(name: str, document: Document) -> Any:
@@ -313,14 +353,59 @@ def _with_separate_look_ups(serialized: bytes) -> tuple[bytes, frozenset[str]]:
     return envelope.SerializeToString(), frozenset(domains)
 
 
-def _look_ups(data: bytes) -> Iterator[tuple[int, str]]:
-    """The operand of each index or field access, by its number in the expression, and the key if it is a constant."""
-    expr = _Expr.FromString(data)
+class _ReadsMore(Exception):
+    """The expression reads more than single members of domains."""
+
+
+def _reads(serialized: bytes) -> tuple[tuple[str, str, str], ...] | None:
+    """The attributes and capacities that an expression looks up, as (kind, domain, name); None if that is not all that it
+    reads of them."""
+    checked = _MESSAGES["CheckedExpr"].FromString(AnyMessage.FromString(serialized).value)
+    names = {each.id: each.reference.name for each in checked.references if each.reference.name.startswith("device")}
+    found: dict[tuple[str, str, str], None] = {}
+    try:
+        _collect(_Expr.FromString(checked.expr), names, found)
+    except _ReadsMore:
+        return None
+    return tuple(found)
+
+
+def _collect(expr: Any, names: Mapping[int, str], found: dict[tuple[str, str, str], None]) -> None:
+    if expr.id in names and names[expr.id] not in ("device",):
+        raise _ReadsMore  # a map of domains as a whole
+    key = _looked_up(expr)
+    if key is not None:
+        operand, name = key
+        domain = _looked_up(operand)
+        if domain is not None and names.get(domain[0].id) in (_ATTRIBUTES, _CAPACITY):
+            if not name or not domain[1]:
+                raise _ReadsMore
+            found[names[domain[0].id].removeprefix("device."), domain[1], name] = None
+            return
+        if operand.id in names:
+            if names[operand.id] == "device" and name in ("driver", "allowMultipleAllocations"):
+                return
+            raise _ReadsMore  # a domain as a whole
+    elif expr.id in names:
+        raise _ReadsMore  # the device as a whole
+    for part in _parts(expr):
+        _collect(_Expr.FromString(part), names, found)
+
+
+def _looked_up(expr: Any) -> tuple[Any, str] | None:
+    """The operand and the constant key of an index, a field access, or `key in map`."""
     if expr.HasField("select"):
-        yield _Expr.FromString(expr.select.operand).id, expr.select.field
-    elif expr.HasField("call") and expr.call.function in _LOOK_UPS and len(expr.call.args) == 2:
-        key = _Expr.FromString(expr.call.args[1])
-        yield _Expr.FromString(expr.call.args[0]).id, key.constant.string_value if key.HasField("constant") else ""
+        return _Expr.FromString(expr.select.operand), expr.select.field
+    if expr.HasField("call") and len(expr.call.args) == 2:
+        function, (first, second) = expr.call.function, map(_Expr.FromString, expr.call.args)
+        if function in _LOOK_UPS and second.HasField("constant"):
+            return first, second.constant.string_value
+        if function == "@in" and first.HasField("constant") and _looked_up(second) is not None:
+            return second, first.constant.string_value
+    return None
+
+
+def _parts(expr: Any) -> Iterator[bytes]:
     loop = expr.comprehension
     for part in (
         expr.select.operand,
@@ -331,4 +416,16 @@ def _look_ups(data: bytes) -> Iterator[tuple[int, str]]:
         *(loop.range, loop.initial, loop.condition, loop.step, loop.result),
     ):
         if part:
-            yield from _look_ups(part)
+            yield part
+
+
+def _look_ups(data: bytes) -> Iterator[tuple[int, str]]:
+    """The operand of each index or field access, by its number in the expression, and the key if it is a constant."""
+    expr = _Expr.FromString(data)
+    if expr.HasField("select"):
+        yield _Expr.FromString(expr.select.operand).id, expr.select.field
+    elif expr.HasField("call") and expr.call.function in _LOOK_UPS and len(expr.call.args) == 2:
+        key = _Expr.FromString(expr.call.args[1])
+        yield _Expr.FromString(expr.call.args[0]).id, key.constant.string_value if key.HasField("constant") else ""
+    for part in _parts(expr):
+        yield from _look_ups(part)

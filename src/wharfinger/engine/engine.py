@@ -170,6 +170,10 @@ class Engine:
             if kind in plugin.kinds:
                 plugin.observe(kind, old, new)
 
+    def known(self, kind: str, namespace: str, name: str) -> Any | None:
+        """An object of another kind as `apply` was told of it last; None if there is none."""
+        return self._objects.get(kind, {}).get((namespace, name))
+
     def _namespace(self, name: str, namespace: Any) -> None:
         labels = None if namespace is None else namespace.metadata.labels
         if self.tables.namespaces.get(name) == labels:
@@ -301,17 +305,18 @@ class Engine:
             if plugin.preempts:
                 result = preemption.preempt(self.tables, answers, pod, diagnosis, self, eligible)
                 if result.node is not None:
-                    diagnosis.post_filter = ""
+                    told = self.tables.kubernetes >= KubernetesVersion.V1_37
+                    diagnosis.post_filter = preemption.success_message(result) if told else ""
                     return result
                 messages.append(f"preemption: {result.message}")
                 continue
             failure = FailedAttempt(plugin.name not in answers.prepared.skipped, diagnosis.groups)
-            remedy = plugin.post_filter(pod, answers.prepared.by_plugin.get(plugin.name), failure)
-            writes += remedy.writes
-            if remedy.status.code is Code.ERROR:
-                diagnosis.post_filter = remedy.status.message
-                return PreemptionResult(True, remedy.status.message)
-            messages += remedy.status.reasons
+            found = plugin.post_filter(pod, answers.prepared.by_plugin.get(plugin.name), failure)
+            writes += found.writes
+            if found.status.code is Code.ERROR:
+                diagnosis.post_filter = found.status.message
+                return PreemptionResult(True, found.status.message)
+            messages += found.status.reasons
         diagnosis.post_filter = ", ".join(messages)
         result.writes = tuple(writes)
         return result

@@ -62,6 +62,12 @@ def preempt(
     return PreemptionResult(True, node=chosen, candidates=candidates, chosen=sorted(equal))
 
 
+def success_message(result: PreemptionResult) -> str:
+    """What the message of a pod says about successful preemption, since 1.37."""
+    where, number = result.node, len(result.victims)
+    return f"preemption: found a potential placement for pod on node {where}, preempting {number} victims"
+
+
 def _best(tables: Tables, answers: Answers, candidates: Mapping[str, Candidate]) -> list[str]:
     """The nodes of the best candidates. Where plugins prefer some rows, that comes before the start times of victims."""
     preferring = [

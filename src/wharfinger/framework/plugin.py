@@ -7,7 +7,7 @@ changed, which the plugin declares with a `Scope`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar
@@ -20,6 +20,7 @@ from wharfinger.api.kubernetes_version import KubernetesVersion
 from wharfinger.api.views import Pod
 from wharfinger.framework.columns import Bools, IntColumn, Ints, Rows
 from wharfinger.framework.events import WakeUp
+from wharfinger.framework.explaining import AskedAmount, ExplainedTable, Suggestion
 from wharfinger.framework.prebinding import Preparation, Write
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.simulation import Overlay, Simulation
@@ -227,6 +228,16 @@ class Prepared:
         """How much the pod prefers the row to others on which evictions would cost the same; more is better."""
         return 0
 
+    # -- explanations
+
+    def detail(self, row: int) -> str:
+        """Which taint, label or port of a refused row it is; empty where the reasons say it all."""
+        return ""
+
+    def amounts(self, row: int, simulation: Simulation | None = None) -> Sequence[AskedAmount]:
+        """What the pod asks of a row and what is free there."""
+        return ()
+
     def close(self) -> None:
         """The answers are dropped: release what they hold."""
 
@@ -241,7 +252,7 @@ class FailedAttempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Remedy:
+class PostFilterResult:
     """What a plugin says and does about a failed attempt: writes to be carried out in order."""
 
     status: Status = SUCCESS
@@ -296,6 +307,16 @@ class Plugin:
         """The events that can change a refusal of this plugin."""
         return ()
 
+    def suggestions(self, pod: Pod, rows: Sequence[int]) -> Iterable[Suggestion]:
+        """Changes to objects of this plugin's kinds that may let in a pod that fits nowhere; `rows` are those that come
+        nearest. They need not help: each is tried before it is shown."""
+        return ()
+
+    def explained(self, pod: Pod, rows: Sequence[int]) -> Iterable[ExplainedTable]:
+        """What this plugin knows about a pod that is being explained; `rows` are the chosen one or those that come
+        nearest."""
+        return ()
+
     # -- the scheduling cycle
 
     def pre_enqueue(self, pod: Pod) -> Status:
@@ -315,10 +336,10 @@ class Plugin:
         """The answers for a shape; a status refuses the pod as a whole, None means that the plugin does not apply."""
         return None
 
-    def post_filter(self, pod: Pod, prepared: Prepared | None, failure: FailedAttempt) -> Remedy:
+    def post_filter(self, pod: Pod, prepared: Prepared | None, failure: FailedAttempt) -> PostFilterResult:
         """Adds to the reasons when no node is feasible, and may change objects so that a later attempt succeeds; after an
         error no later plugin runs, not even preemption."""
-        return Remedy()
+        return PostFilterResult()
 
     def may_evict(self, preemptor: Pod, victim: PodOnNode) -> bool:
         """Whether the victim may be evicted for the preemptor. Priorities have been compared already."""

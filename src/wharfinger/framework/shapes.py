@@ -1,8 +1,8 @@
 """Pod shapes: pods with equal scheduling needs share one parsed description.
 
 The key covers everything that the stock plugins read of a pod except its name, priority, node and claims; plugins that
-read more add to the key (`Plugin.shape_key`). Claims are left out because pods do not share them: the volume plugins add
-what the claims require of a node.
+read more add to the key (`Plugin.shape_key`). Claims are left out because pods do not share them: the plugins for volumes
+and devices add what the claims require of a node.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def shape_key(pod: Pod, *, node_name: str = "") -> bytes:
             spec.tolerations,
             spec.topology_spread_constraints,
             [(volume.image, volume.csi) for volume in spec.volumes] if spec.volumes else (),
-            spec.resource_claims,
+            bool(spec.resource_claims),
             spec.scheduling_group,
             spec.host_network and spec.host_users is False,
             None if controller is None else (controller.api_version, controller.kind, controller.name),

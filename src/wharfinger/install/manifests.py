@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 import wharfinger
-from wharfinger.api.configuration import API_VERSION, KIND
+from wharfinger.api.configuration import API_VERSION, KIND, PUBLISHED_KEY, PUBLISHED_NAME
 from wharfinger.api.registry import Document, Registry
 from wharfinger.api.rights import LEASES, RBAC
 from wharfinger.api.schema.crds import crd
@@ -105,8 +105,8 @@ def _configuration(options: InstallOptions) -> Document:
         scheduler=scheduler,
     )
     text = msgspec.yaml.encode(document).decode()
-    metadata = {"name": f"{NAME}-config", "namespace": options.namespace}
-    return _labelled({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"config.yaml": text}})
+    metadata = {"name": PUBLISHED_NAME, "namespace": options.namespace}
+    return _labelled({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {PUBLISHED_KEY: text}})
 
 
 def _hash(options: InstallOptions) -> str:

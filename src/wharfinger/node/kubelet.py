@@ -28,6 +28,7 @@ from wharfinger.node import lifecycle
 from wharfinger.node.addresses import PodAddresses
 from wharfinger.node.annotations import DOWN, is_true, simulation_mark
 from wharfinger.node.capacity import InsufficientResource, NodeUsage
+from wharfinger.node.claims import ClaimPreparation
 from wharfinger.plugins.node_ports import PORTS_TAKEN, conflict
 from wharfinger.system import systems
 
@@ -86,6 +87,7 @@ class Kubelets(Controller[ObjectKey]):
         self._addresses = PodAddresses()
         found = (system.allocated_resources(informers) for system in systems())
         self._allocated = tuple(each for each in found if each is not None)
+        self._claims = ClaimPreparation(informers, self._pods, self._enqueue)
         self._nodes.add_handler(self._node_added, self._node_updated)
         self._pods.add_handler(self._pod_added, self._pod_updated, self._pod_deleted)
 
@@ -113,6 +115,8 @@ class Kubelets(Controller[ObjectKey]):
             bound_at = self._admitted[pod.metadata.uid] = (
                 now  # the clock was set back: start from now instead of waiting for it
             )
+        if waiting and not self._claims.prepared(pod):
+            return  # the change of a claim brings it back
         step = lifecycle.next_step(
             pod,
             bound_at=bound_at,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -141,6 +142,18 @@ class _NodeAffinity(Prepared):
             codes = np.where(_any_term(self._tables, self._enforced, rows), codes, self._by_enforced)
         return codes
 
+    def detail(self, row: int) -> str:
+        """The labels that the node lacks: those of the selector, else those of the term that comes nearest."""
+        node = self._tables.nodes[row]
+        if node is None:
+            return ""
+        labels = node.metadata.labels
+        lacking = [each for each in self._required.selector if not each.matches(labels)]
+        if not lacking and self._required.terms:
+            terms = ([each for each in term.labels if not each.matches(labels)] for term in self._required.terms)
+            lacking = min(terms, key=len)
+        return ", ".join(f"{each.text()} (the node has {_has(labels, each.key)})" for each in lacking)
+
     def score(self, rows: Rows) -> Ints:
         total = np.zeros(len(rows), dtype=np.int64)
         for term, weight in self._preferred:
@@ -149,6 +162,10 @@ class _NodeAffinity(Prepared):
 
     def normalize(self, scores: Ints, rows: Rows) -> Ints:
         return normalize_by_max(scores)
+
+
+def _has(labels: Mapping[str, str], key: str) -> str:
+    return f"{key}={labels[key]}" if key in labels else f"no {key}"
 
 
 def matching(tables: Tables, required: RequiredNodeAffinity, rows: Rows) -> Bools:

@@ -50,6 +50,10 @@ class _Ports(Prepared):
                 codes[index] = self._code
         return codes
 
+    def detail(self, row: int) -> str:
+        taken = [port for port in self._wanted if conflict((port,), self._tables.ports.get(row, ()))]
+        return ", ".join(f"{port}/{protocol}" for _, protocol, port in taken)
+
     def filter_row(self, row: int, simulation: Simulation | None = None) -> int:
         used = self._tables.ports.get(row, ()) if simulation is None else simulation.ports
         return self._code if used and conflict(self._wanted, used) else 0

@@ -6,7 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from wharfinger.api.taints import PREFER_NO_SCHEDULE, any_tolerates, has_untolerated_taint
+from wharfinger.api.taints import (
+    PREFER_NO_SCHEDULE,
+    any_tolerates,
+    has_untolerated_taint,
+    taint_text,
+    untolerated_taints,
+)
 from wharfinger.api.views import Pod
 from wharfinger.framework.columns import Ints, Rows
 from wharfinger.framework.events import NODE, POD, Action, WakeUp
@@ -51,6 +57,10 @@ class _Taints(Prepared):
     def filter(self, rows: Rows) -> Ints:
         self._judge()
         return self._verdicts[self._tables.taints.view[rows]]
+
+    def detail(self, row: int) -> str:
+        taints = untolerated_taints(self._tolerations, self._tables.taint_lists[self._tables.taints.cells[row]])
+        return ", ".join(taint_text(taint) for taint in taints)
 
     def score(self, rows: Rows) -> Ints:
         self._judge()

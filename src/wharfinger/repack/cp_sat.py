@@ -155,6 +155,5 @@ def _ordered(trial: Trial, moved: Sequence[tuple[MovablePod, str]]) -> list[Step
         if len(left) == len(waiting):
             break
         waiting = left
-    steps = trial.shortened()
-    trial.back(mark)
+    steps = trial.taken_back(mark)
     return None if waiting else steps

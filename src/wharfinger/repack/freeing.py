@@ -122,14 +122,10 @@ class _Search:
         closed = trial.mask(names)
         pods = [pod for name in names for pod in trial.on[name].values()]
         pods.sort(key=lambda pod: (-trial.size(pod), pod.key))
-        try:
-            if self._in_order(pods, closed) or self._hardest_first(pods, closed) or self._any_way(pods, closed):
-                return trial.shortened()
-            if most > 0 and self._with_chains(pods, closed, most):
-                return trial.shortened()
-        finally:
-            trial.back(mark)
-        return None
+        found = self._in_order(pods, closed) or self._hardest_first(pods, closed) or self._any_way(pods, closed)
+        found = found or (most > 0 and self._with_chains(pods, closed, most))
+        steps = trial.taken_back(mark)
+        return steps if found else None
 
     def _in_order(self, pods: Sequence[MovablePod], closed: Bools) -> bool:
         trial = self.trial
@@ -267,8 +263,7 @@ def _greedily(trial: Trial, candidates: Sequence[str], number: int, search: _Sea
             if search._in_order(pods, closed) or search._any_way(pods, closed):
                 freed.append(name)
                 used |= {target for _, _, target in trial.steps[before:]}
-    steps = trial.shortened()[:]
-    trial.back(mark)
+    steps = trial.taken_back(mark)
     if len(freed) < number:
         return FreedNodes(bound=bound)
     cost = sum(trial.pods.movable[key].cost for key, _, _ in steps)

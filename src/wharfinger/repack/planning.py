@@ -9,6 +9,7 @@ from wharfinger.api.selectors import BadSelector, matches, parse_label_selector
 from wharfinger.api.views import Pod
 from wharfinger.repack.cp_sat import free_nodes_optimally
 from wharfinger.repack.freeing import Effort, free_nodes
+from wharfinger.repack.improving import defragment, even_zones, restore_order
 from wharfinger.repack.jobs import KIND
 from wharfinger.repack.movable import BadCost, as_new, sort_pods
 from wharfinger.repack.plans import RepackGoal, RepackMove, RepackPlan
@@ -21,6 +22,8 @@ from wharfinger.scheduler.scheduler import Scheduler, SchedulerOptions
 from wharfinger.simulate.cluster import SimulatedCluster
 from wharfinger.simulate.inputs import BadInput, Inputs
 from wharfinger.simulate.simulation import Progress, SimulationOptions, apply_manifests, prepare
+
+_ORDER = "resourcepolicy"  # the plugin whose scores say which of two nodes is the better unit
 
 
 @dataclass(slots=True)
@@ -55,7 +58,10 @@ async def _repack(world: SimulatedCluster, cluster: Inputs, goal: RepackGoal, op
     await scheduler.load()
     try:
         trial = Trial(scheduler.engine, sort_pods(scheduler.engine, alone=options.alone))
-        found = _room(trial, scheduler, goal, options) if goal.room else _free(trial, goal, options)
+        if goal.improves:
+            found = _improve(trial, goal)
+        else:
+            found = _room(trial, scheduler, goal, options) if goal.room else _free(trial, goal, options)
     except BadCost as error:
         raise BadInput([str(error)]) from error
     finally:
@@ -78,7 +84,22 @@ def _free(trial: Trial, goal: RepackGoal, options: RepackOptions) -> RepackPlan:
     for key, source, target in found.steps:
         why = f"frees {source}" if source in found.freed else f"makes room on {source}"
         moves.append(RepackMove(whose[key].name, source, target, why, whose[key].recreated))
-    return RepackPlan(goal, moves, sorted(found.freed), {}, found.cost, found.bound, found.blocked)
+    return RepackPlan(goal, moves, sorted(found.freed), {}, found.cost, found.bound, blocked=found.blocked)
+
+
+def _improve(trial: Trial, goal: RepackGoal) -> RepackPlan:
+    if goal.defragment and goal.defragment not in trial.tables.resources:
+        raise BadInput([f"--defragment: no node and no pod has the resource {goal.defragment}"])
+    if goal.restore_order:
+        found = restore_order(trial, _ORDER)
+    else:
+        found = even_zones(trial) if goal.even_zones else defragment(trial, goal.defragment)
+    moves, cost = [], 0.0
+    for (key, source, target), why in zip(found.steps, found.reasons, strict=True):
+        pod = trial.pods.movable[key]
+        moves.append(RepackMove(pod.name, source, target, why, pod.recreated))
+        cost += pod.cost
+    return RepackPlan(goal, moves, [], {}, cost, 0.0, found.measure, found.before, found.after)
 
 
 def _selected(trial: Trial, selector: str) -> list[str]:
@@ -105,7 +126,7 @@ def _room(trial: Trial, scheduler: Scheduler, goal: RepackGoal, options: RepackO
     for name, node in started.items():
         by_node.setdefault(node, []).append(name)
     moves = [_room_move(trial, step, by_node) for step in found.steps]
-    return RepackPlan(goal, moves, [], started, found.cost, found.bound, found.blocked)
+    return RepackPlan(goal, moves, [], started, found.cost, found.bound, blocked=found.blocked)
 
 
 def _room_move(trial: Trial, step: Step, by_node: dict[str, list[str]]) -> RepackMove:

@@ -10,15 +10,29 @@ from wharfinger.api.registry import Document
 
 @dataclass(frozen=True, slots=True)
 class RepackGoal:
-    """Either nodes to free (`free_nodes` of those that `nodes` selects, or all of them), or pods to make room for."""
+    """One of: nodes to free (`free_nodes` of those that `nodes` selects, or all of them), pods to make room for, pods to
+    move to better units of their policies, zones to even out, a resource to defragment."""
 
     free_nodes: int | None = None
     nodes: str = ""  # a label selector; empty selects all nodes
     all_selected: bool = False  # free every selected node
     room_for: tuple[str, ...] = ()  # NAMESPACE/NAME of pods that wait; empty stands for all of them
     room: bool = False
+    restore_order: bool = False
+    even_zones: bool = False
+    defragment: str = ""  # a resource name
+
+    @property
+    def improves(self) -> bool:
+        return self.restore_order or self.even_zones or bool(self.defragment)
 
     def text(self) -> str:
+        if self.restore_order:
+            return "move pods to better units of their ResourcePolicies"
+        if self.even_zones:
+            return "even out the zones of workloads"
+        if self.defragment:
+            return f"defragment {self.defragment}"
         if self.room:
             return f"make room for {', '.join(self.room_for) or 'the pods that wait'}"
         selected = f" with {self.nodes}" if self.nodes else ""
@@ -48,6 +62,9 @@ class RepackPlan:
     started: dict[str, str] = field(default_factory=dict)  # pods that waited, to the nodes that they get
     cost: float = 0.0
     bound: float = 0.0
+    measure: str = ""  # what an improvement counts; less is better
+    before: int = 0
+    after: int = 0
     blocked: Sequence[str] = ()
     surprise: str = ""  # what the simulation of the moves did otherwise
 
@@ -70,6 +87,8 @@ class RepackPlan:
             "bound": _number(self.bound),
             "optimal": self.optimal,
         }
+        if self.measure:
+            found["improved"] = {"measure": self.measure, "before": self.before, "after": self.after}
         if self.goal.room:
             found["started"] = self.started
         if self.blocked:

@@ -44,7 +44,7 @@ def make_room(trial: Trial, waiting: Sequence[Pod], questions: int) -> RoomMade:
         if not _clear(trial, pod, questions, found):
             name = f"{pod.metadata.namespace}/{pod.metadata.name}"
             found.blocked.append(f"{name}: no node can be cleared for it by moving up to {_MOST} pods")
-    found.steps = trial.shortened()
+    found.steps = list(trial.steps)
     costs = [trial.pods.movable[key].cost for key, _, _ in found.steps]
     found.cost = sum(costs)
     found.bound = min(found.bound * min(costs, default=0.0), found.cost)

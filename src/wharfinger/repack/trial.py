@@ -39,7 +39,7 @@ class Trial:
         try:
             rows = self.rows_for(pod.pod)
         finally:
-            self._place(pod, here)
+            self.put_back(pod, here)
         kept: Rows = rows[~excluded[rows] & (rows != self.tables.row_of[here])]
         return kept
 
@@ -90,7 +90,7 @@ class Trial:
         """Moves a pod to a node that `targets` named."""
         here = self.at[pod.key]
         self.engine.remove_pod(*pod.key)
-        self._place(pod, target)
+        self.put_back(pod, target)
         self._note(pod, here, target)
         self.steps.append((pod.key, here, target))
 
@@ -100,10 +100,10 @@ class Trial:
             key, source, target = self.steps.pop()
             pod = self.pods.movable[key]
             self.engine.remove_pod(*key)
-            self._place(pod, source)
+            self.put_back(pod, source)
             self._note(pod, target, source)
 
-    def _place(self, pod: MovablePod, node: str) -> None:
+    def put_back(self, pod: MovablePod, node: str) -> None:
         spec = msgspec.structs.replace(pod.pod.spec, node_name=node)
         self.engine.set_pod(msgspec.structs.replace(pod.pod, spec=spec))
 
@@ -112,11 +112,22 @@ class Trial:
         del self.on[source][pod.key]
         self.on[target][pod.key] = pod
 
-    def shortened(self) -> list[Step]:
-        """The steps, where a pod that moved several times goes to its last place directly."""
-        last = {key: target for key, _, target in self.steps}
-        first = {key: source for key, source, _ in reversed(self.steps)}
-        order = {key: index for index, (key, _, _) in enumerate(self.steps)}
+    def taken_back(self, mark: int) -> list[Step]:
+        """Takes back all moves after the first `mark` and returns them, where a pod that moved several times goes to its
+        last place directly if that is possible."""
+        made, short = self.steps[mark:], self._shortened(mark)
+        self.back(mark)
+        if len(short) == len(made):
+            return made
+        possible = replay(self, short) is None
+        self.back(mark)
+        return short if possible else made
+
+    def _shortened(self, mark: int) -> list[Step]:
+        steps = self.steps[mark:]
+        last = {key: target for key, _, target in steps}
+        first = {key: source for key, source, _ in reversed(steps)}
+        order = {key: index for index, (key, _, _) in enumerate(steps)}
         return [(key, first[key], last[key]) for key in sorted(order, key=order.__getitem__) if first[key] != last[key]]
 
 

@@ -19,6 +19,26 @@ from wharfinger.scenario.paths import BadPath, Path, parse_path
 API_VERSION = "wharfinger.dev/v1alpha1"
 KIND = "Scenario"
 DEFAULT_START = "2026-01-01T00:00:00Z"
+COMPONENTS = ("scheduler", "standby", "controllers", "nodes")
+REQUEST_FAULTS = (
+    "lost",  # carried out, but the answer is lost
+    "unsent",  # lost before it arrives
+    "conflict",
+    "throttled",
+    "error",
+    "unavailable",
+    "timeout",
+    "slow",  # arrives late
+    "late",  # carried out at once, answered late
+    "repeated",  # carried out, the answer is lost, and the client sends it again
+)
+WATCH_FAULTS = (
+    "delay",  # events arrive late
+    "gap",  # the version is too old: 410
+    "disconnect",
+    "bookmark",  # a bookmark, then the end of the watch
+    "stale",  # the next list shows the state of `delay` ago
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +76,14 @@ class ScenarioFault:
     agent: str = ""
     stopped: bool = True
     provision: str = ""  # fail: the simulated volume provisioner refuses
+    request: str = ""  # one of REQUEST_FAULTS: what happens to the next requests
+    watch: str = ""  # one of WATCH_FAULTS: what happens to the next events of watches
+    crash: str = ""  # scheduler, controllers, nodes or standby: killed, and started again after `delay`
+    after: int = 0  # of a crash: the number of its own writes after which it is killed
+    pause: str = ""  # a component that stands still for `delay`
+    standby: str = ""  # scheduler: a second one is started, and both take part in a leader election
+    by: str = ""  # the component whose requests and watches are concerned; empty: all
+    to: str = ""  # the kind concerned, such as pods or pods/binding; empty: all
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +136,7 @@ class Scenario:
     start: float = field(default_factory=lambda: parse_time(DEFAULT_START))
     start_given: bool = False
     steps: tuple[ScenarioStep, ...] = ()
+    invariants: tuple[str, ...] = ()  # names of what must hold after every step; see `wharf fuzz`
 
 
 def parse_scenario(document: Document, registry: Registry) -> tuple[Scenario, list[FieldError]]:
@@ -122,7 +151,7 @@ class _ScenarioParser:
         self._errors: list[FieldError] = []
 
     def scenario(self, document: Document) -> tuple[Scenario, list[FieldError]]:
-        known = ("apiVersion", "kind", "metadata", "description", "start", "steps")
+        known = ("apiVersion", "kind", "metadata", "description", "start", "invariants", "steps")
         self._known(document, known, "")
         metadata = document.get("metadata") or {}
         start = document.get("start")
@@ -135,6 +164,10 @@ class _ScenarioParser:
             start=self._read(parse_time, str(start if start is not None else DEFAULT_START), "start", 0.0),
             start_given=start is not None,
             steps=tuple(self._step(step, f"steps[{index}]") for index, step in enumerate(steps)),
+            invariants=tuple(
+                self._text(name, f"invariants[{index}]")
+                for index, name in enumerate(self._list(document.get("invariants"), "invariants"))
+            ),
         )
         return parsed, self._errors
 
@@ -273,13 +306,27 @@ class _ScenarioParser:
             "node": ("node", "down"),
             "agent": ("agent", "stopped"),
             "provision": ("provision", "count"),
+            "request": ("request", "by", "to", "count", "delay"),
+            "watch": ("watch", "by", "to", "count", "delay"),
+            "crash": ("crash", "after", "delay"),
+            "pause": ("pause", "delay"),
+            "standby": ("standby",),
         }
         form = next((name for name in forms if name in item), None)
         if form is None:
             self._errors.append(required(path, f"one of {', '.join(forms)}"))
             return None
         self._known(item, forms[form], path)
-        choices = {"bind": ("fail", "slow"), "restart": ("scheduler", "controllers", "all"), "provision": ("fail",)}
+        choices = {
+            "bind": ("fail", "slow"),
+            "restart": ("scheduler", "controllers", "all"),
+            "provision": ("fail",),
+            "request": REQUEST_FAULTS,
+            "watch": WATCH_FAULTS,
+            "crash": COMPONENTS,
+            "pause": COMPONENTS,
+            "standby": ("scheduler",),
+        }
         value = self._text(item[form], f"{path}.{form}")
         if form in choices and value not in choices[form]:
             self._errors.append(not_supported(f"{path}.{form}", value, choices[form]))
@@ -291,7 +338,16 @@ class _ScenarioParser:
             delay=self._duration(item.get("delay"), f"{path}.delay") or 0.0,
             down=self._bool(item.get("down"), f"{path}.down", default=True),
             stopped=self._bool(item.get("stopped"), f"{path}.stopped", default=True),
+            after=self._int(item.get("after"), f"{path}.after") or 0,
+            by=self._component(item.get("by"), f"{path}.by"),
+            to=self._text(item.get("to"), f"{path}.to"),
         )
+
+    def _component(self, value: Any, path: str) -> str:
+        name = self._text(value, path)
+        if name and name not in COMPONENTS:
+            self._errors.append(not_supported(path, name, COMPONENTS))
+        return name
 
     def _expectation(self, item: Any, path: str) -> Expectation | None:
         if not self._object(item, path):

@@ -69,18 +69,35 @@ class Stage(Protocol):
         ...
 
 
-async def run(scenario: Scenario, stage: Stage, results: Results) -> None:
+class StepWatcher(Protocol):
+    """Checks what must hold after every step of a scenario, and at its end. Returns what does not hold, as sentences."""
+
+    async def after_step(self, step: ScenarioStep) -> list[str]: ...
+
+    async def finish(self) -> list[str]: ...
+
+
+async def run(scenario: Scenario, stage: Stage, results: Results, watcher: StepWatcher | None = None) -> None:
+    where = "steps"
     for index, step in enumerate(scenario.steps):
         where = f"steps[{index}]"
-        if step.at is None:
-            await stage.settle()
-        else:
-            await stage.advance(step.at)
-        await _act(step, where, stage, results)
-        if step.expect and step.acts:
-            await stage.settle()
-        for number, outcome in enumerate(await stage.expect(step.expect)):
-            results.outcomes.append((f"{where}.expect[{number}]", outcome))
+        await run_step(step, where, stage, results)
+        if watcher is not None:
+            results.failures += [(where, problem) for problem in await watcher.after_step(step)]
+    if watcher is not None:
+        results.failures += [(where, problem) for problem in await watcher.finish()]
+
+
+async def run_step(step: ScenarioStep, where: str, stage: Stage, results: Results) -> None:
+    if step.at is None:
+        await stage.settle()
+    else:
+        await stage.advance(step.at)
+    await _act(step, where, stage, results)
+    if step.expect and step.acts:
+        await stage.settle()
+    for number, outcome in enumerate(await stage.expect(step.expect)):
+        results.outcomes.append((f"{where}.expect[{number}]", outcome))
 
 
 async def _act(step: ScenarioStep, where: str, stage: Stage, results: Results) -> None:

@@ -1,6 +1,7 @@
 """Status patches of pods that were not placed: the condition PodScheduled, and the nominated node.
 
-The newest patch for a pod replaces an older one that was not sent yet; nothing is written that is already so.
+The newest patch for a pod replaces an older one that was not sent yet; nothing is written that is already so. A patch that
+fails is sent again after a back-off, so that no waiting pod stays without a reason.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import logging
 from dataclasses import dataclass, replace
 
 from wharfinger.api.conditions import transition_time
-from wharfinger.api.errors import ApiError, NotFound
+from wharfinger.api.errors import ApiError, Forbidden, Invalid, NotFound
 from wharfinger.api.keys import ObjectKey
 from wharfinger.api.kinds.builtin import PODS
 from wharfinger.api.registry import Document
@@ -18,11 +19,13 @@ from wharfinger.api.requests import PatchType
 from wharfinger.api.times import format_time
 from wharfinger.api.views import Pod
 from wharfinger.client.interface import Client
-from wharfinger.client.timers import Clock
+from wharfinger.client.timers import Clock, call_later
 
 log = logging.getLogger(__name__)
 
 _WRITERS = 8
+_RETRY_BASE, _RETRY_LIMIT = 0.5, 60.0  # seconds
+_HOPELESS = 6  # failures in a row after which a simulation no longer waits for the next try
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,7 @@ class WantedStatus:
     nominated_node: str | None = None  # None leaves it as it is; empty clears it
     generation: int = 0  # of the pod that was looked at
     since: str = ""  # when it became unschedulable, if it is already
+    failures: int = 0  # how often it could not be written
 
 
 class PodStatusWriter:
@@ -43,12 +47,14 @@ class PodStatusWriter:
         self._clock = clock
         self._wanted: dict[ObjectKey, WantedStatus] = {}
         self._written: dict[ObjectKey, WantedStatus] = {}
+        self._retries: dict[ObjectKey, asyncio.TimerHandle] = {}
         self._work = asyncio.Event()
 
     def unschedulable(self, pod: Pod, reason: str, message: str, nominated_node: str | None = None) -> None:
         known = pod.status.condition("PodScheduled")
         since = transition_time(known, "False", "")
         key = pod.metadata.key
+        self._take_retry(key)
         if nominated_node is None and key in self._wanted:
             nominated_node = self._wanted[key].nominated_node  # not sent yet
         wanted = WantedStatus(pod.metadata.uid, reason, message, nominated_node, pod.metadata.generation, since)
@@ -59,6 +65,7 @@ class PodStatusWriter:
 
     def withdraw(self, pod: Pod) -> None:
         """No node is nominated for the pod any more."""
+        self._take_retry(pod.metadata.key)
         pending = self._wanted.get(pod.metadata.key)
         if pending is not None:
             self._wanted[pod.metadata.key] = replace(pending, nominated_node="")
@@ -68,13 +75,18 @@ class PodStatusWriter:
 
     def forget(self, key: ObjectKey) -> None:
         """The pod is bound or gone: drops what was not sent yet."""
+        self._take_retry(key)
         self._wanted.pop(key, None)
         self._written.pop(key, None)
 
     async def run(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            for _ in range(_WRITERS):
-                group.create_task(self._write_all())
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(_WRITERS):
+                    group.create_task(self._write_all())
+        finally:
+            for retry in self._retries.values():
+                retry.cancel()
 
     def _is_so(self, pod: Pod, wanted: WantedStatus) -> bool:
         if self._written.get(pod.metadata.key) == wanted:
@@ -99,11 +111,32 @@ class PodStatusWriter:
                 await self._client.patch(
                     PODS, key[1], self._patch(wanted), key[0], type=PatchType.STRATEGIC, subresource="status"
                 )
-            except NotFound:
+            except (NotFound, Invalid, Forbidden):
                 self._written.pop(key, None)
             except ApiError as error:
-                self._written.pop(key, None)
                 log.warning("cannot write the status of pod %s/%s: %s", *key, error)
+                if self._written.get(key) is wanted:  # still wanted: not bound or gone meanwhile
+                    del self._written[key]
+                    self._retry(key, wanted, error.retry_after or 0.0)
+
+    def _retry(self, key: ObjectKey, wanted: WantedStatus, at_least: float) -> None:
+        if key in self._wanted or key in self._retries:
+            return  # there is a newer one
+        failures = wanted.failures + 1
+        delay = max(at_least, min(_RETRY_LIMIT, _RETRY_BASE * 2 ** (failures - 1)))
+
+        def again() -> None:
+            del self._retries[key]
+            self._wanted.setdefault(key, replace(wanted, failures=failures))
+            self._work.set()
+
+        self._retries[key] = call_later(delay, again, background=failures >= _HOPELESS)
+
+    def _take_retry(self, key: ObjectKey) -> None:
+        """What failed is not sent again by itself: something newer takes its place, with the nomination it had."""
+        retry = self._retries.pop(key, None)
+        if retry is not None:
+            retry.cancel()
 
     def _patch(self, wanted: WantedStatus) -> Document:
         status: Document = {"conditions": [self._condition(wanted)]} if wanted.reason else {}

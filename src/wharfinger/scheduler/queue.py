@@ -109,6 +109,11 @@ class SchedulingQueue:
         elif item.place is Place.ACTIVE and moved:
             self._push_active(item, now)
 
+    def check_gates(self) -> None:
+        """Asks about gated pods again: what they wait for may have been there before they were."""
+        for item in [each for each in self._unschedulable.values() if each.place is Place.GATED]:
+            self._retry(item, item.queued_at)
+
     def remove(self, key: ObjectKey) -> None:
         """The pod is gone or bound: it leaves the queue wherever it is."""
         item = self._pods.pop(key, None)

@@ -54,7 +54,7 @@ class SchedulingState:
         self.cycle = SchedulingCycle(engine, self.queue, kinds, self.outbox)
         self._listeners = Listeners(engine)
         self._limited = limited
-        self._acting = False  # whether everything is known and it is our turn to act
+        self.acting = False  # whether everything is known and it is our turn to act
         self._waking: dict[Schedulable, None] = {}  # those that may have pods to retry
         self._missed: set[ObjectKey] = (
             set()
@@ -64,7 +64,8 @@ class SchedulingState:
 
     def synced(self) -> None:
         """Every object is known; from now on we act."""
-        self._acting = True
+        self.acting = True
+        self.queue.check_gates()
         for each in self._others:
             self.outbox += each.synced()
 
@@ -114,7 +115,7 @@ class SchedulingState:
 
     def assigned(self, pod: Pod) -> None:
         """A pod was bound, by us or by another scheduler."""
-        if not self._acting or not self._limited or pod.spec.scheduler_name in self.engine.profiles:
+        if not self.acting or not self._limited or pod.spec.scheduler_name in self.engine.profiles:
             return
         node = pod.spec.node_name
         if node in self.engine.tables.row_of:
@@ -163,7 +164,7 @@ class SchedulingState:
 
     def _happened(self, event: ClusterEvent, now: float, concerned: Callable[[Pod], bool]) -> None:
         """`concerned` says which items to consider."""
-        if not self._acting:
+        if not self.acting:
             return
         for each in self._others:
             self.outbox += each.room_changed()

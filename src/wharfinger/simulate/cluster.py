@@ -29,25 +29,30 @@ from wharfinger.apiserver.custom_resources import CustomResources
 from wharfinger.apiserver.resource_metrics import provide_metrics
 from wharfinger.client.local import LocalClient
 from wharfinger.client.timers import LoopClock
+from wharfinger.client.workqueue import WorkQueue
 from wharfinger.controllers.provision_faults import ProvisionFaults
 from wharfinger.node.annotations import DOWN
 from wharfinger.node.samples import NodeSample, sample_node
 from wharfinger.scenario.document import Expectation, ScenarioFault
 from wharfinger.scenario.expectations import ExpectationOutcome, check
 from wharfinger.scenario.extension import Extensions
-from wharfinger.scenario.faults import BindFaults, FaultyClient
+from wharfinger.scenario.faults import BindFaults
 from wharfinger.simulate.loop import VirtualLoop
+from wharfinger.simulate.processes import ProcessClient, ProcessFaults, ProcessRun
 from wharfinger.store import Store
 from wharfinger.store.default_chain import extend_chain
 from wharfinger.store.objects import StoredObject
 from wharfinger.system import systems
 
 if TYPE_CHECKING:
+    from wharfinger.client.events import EventRecorder
+    from wharfinger.client.interface import Client
     from wharfinger.scheduler.scheduler import Scheduler
 
 log = logging.getLogger(__name__)
 
 _EXPLAINED = 3  # pods of a failed expectation that are explained
+_SCHEDULERS = ("scheduler", "standby")
 
 
 class SimulatedCluster:
@@ -66,7 +71,15 @@ class SimulatedCluster:
         self._admin = LocalClient(self.store)
         self._faults = BindFaults()
         self._provision_faults = ProvisionFaults()
+        self.process_faults = ProcessFaults(self._killed)
+        self.runs: dict[str, ProcessRun] = {}  # the current run of each component
+        self.on_scheduler: Callable[[Scheduler, ProcessRun], None] | None = None  # called with each new one
+        self._schedulers: dict[str, Scheduler] = {}
+        self._elections = False  # whether schedulers take part in a leader election
+        self._dying: set[asyncio.Task[Any]] = set()
         self._running: dict[str, asyncio.Task[None]] = {}
+        self._queues: list[WorkQueue[Any]] = []  # of the controllers
+        self._retried_at = 0  # what `_changes` was when controllers last tried again what had failed
         self._parts: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
             "controllers": self._run_controllers,
             "nodes": self._run_nodes,
@@ -134,9 +147,22 @@ class SimulatedCluster:
 
     async def advance(self, moment: float) -> None:
         await self.loop.moment(moment)
+        self.process_faults.note(self.loop.time(), self.store.version)
 
     async def settle(self) -> None:
+        """Until idle. Controllers retry ever less often what the API refuses; they do so once more when something else has
+        changed since, such as a quota."""
         await self.loop.idle()
+        while (changes := self._changes()) != self._retried_at:
+            size = self._size()
+            if not sum(queue.retry_now() for queue in self._queues):
+                break
+            await self.loop.idle()
+            self._retried_at = changes if self._size() != size else self._changes()
+
+    def _changes(self) -> int:
+        """A number that grows with every change of an object other than an event."""
+        return sum(self.store.revision(kind.storage) for kind in self.registry if kind.plural != EVENTS.plural)
 
     async def fault(self, fault: ScenarioFault) -> None:
         if fault.bind:
@@ -149,6 +175,15 @@ class SimulatedCluster:
         elif fault.node:
             change = {"metadata": {"annotations": {DOWN: "true" if fault.down else None}}}
             await self._admin.patch(NODES, fault.node, change)
+        elif fault.request or fault.watch:
+            self.process_faults.arm(fault)
+        elif fault.crash:
+            await self._crash(fault)
+        elif fault.pause:
+            self.loop.pause(fault.pause)
+            self.loop.call_later(fault.delay, self.loop.resume, fault.pause)
+        elif fault.standby:
+            await self._stand_by()
         else:
             await Extensions().simulate_fault(fault, self._admin, self.clock.now())
 
@@ -188,6 +223,14 @@ class SimulatedCluster:
             return 0, 0
         return self.scheduler.active, self.scheduler.pods_known
 
+    def leading_scheduler(self) -> Scheduler | None:
+        """The scheduler that decides now; of two candidates, the leader."""
+        return next((each for each in self._schedulers.values() if each.state.acting), None)
+
+    def broken(self) -> list[str]:
+        """The components that ended by themselves, which none should."""
+        return [f"the simulated {part} ended" for part, task in self._running.items() if task.done()]
+
     def final_objects(self) -> list[StoredObject]:
         """All objects except events and unchanged objects from before anything was applied."""
         found = []
@@ -216,7 +259,10 @@ class SimulatedCluster:
     # -- the parts
 
     def _start(self, part: str) -> None:
-        self._running[part] = self.loop.create_task(self._guard(part), name=part)
+        if part not in self._running:
+            number = self.runs[part].number + 1 if part in self.runs else 0
+            self.runs[part] = ProcessRun(part, number)
+            self._running[part] = self.loop.start_process(self._guard(part), part)
 
     async def _guard(self, part: str) -> None:
         try:
@@ -224,34 +270,90 @@ class SimulatedCluster:
         except asyncio.CancelledError:
             raise
         except BaseException:
-            log.exception("the simulated %s broke", part)
+            if self.runs[part].alive:
+                log.exception("the simulated %s broke", part)
             raise
 
     async def _restart(self, part: str) -> None:
-        task = self._running.pop(part)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        if part in self._running:
+            task = self._running.pop(part)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
         self._start(part)
+
+    # -- crashes
+
+    async def _crash(self, fault: ScenarioFault) -> None:
+        part = fault.crash
+        run = self.runs.get(part)
+        if run is None or part not in self._running:
+            return
+        if fault.after:
+            run.writes_left, run.down_for = fault.after, fault.delay
+        else:
+            run.down_for = fault.delay
+            self._killed(run)
+
+    def _killed(self, run: ProcessRun) -> None:
+        """The process is gone at once; its tasks are cancelled, and what they still try does not leave it."""
+        if not run.alive:
+            return
+        run.alive = False
+        self.loop.resume(run.name)
+        task = self._running.pop(run.name)
+        task.cancel()
+        self._dying.add(task)
+        task.add_done_callback(self._dying.discard)
+        self._schedulers.pop(run.name, None)
+        self.loop.call_later(run.down_for, self._start, run.name)
+
+    async def _stand_by(self) -> None:
+        if not self._elections:
+            self._elections = True
+            self._parts["standby"] = self._run_standby
+            await self._restart("scheduler")
+            self._start("standby")
+
+    def _client(self, part: str, user: User) -> ProcessClient:
+        return ProcessClient(
+            self._admin.as_user(user), self._faults, self.process_faults, self.runs[part], part in _SCHEDULERS
+        )
 
     def _source(self, part: str) -> random.Random:
         """The random source of a component; a restarted component gets a new one."""
         return random.Random(f"{part} {self._seed}")
 
     async def _run_scheduler(self) -> None:
-        from wharfinger.simulate.components import make_scheduler, run_scheduler
+        await self._schedule("scheduler")
 
-        client = FaultyClient(self._admin.as_user(SCHEDULER), self._faults)
-        rng = self._source("scheduler")
-        self.scheduler, recorder = make_scheduler(
-            client, self.clock, self.configuration, self.registry, self._seed, rng
-        )
-        await run_scheduler(self.scheduler, recorder)
+    async def _run_standby(self) -> None:
+        await self._schedule("standby")
+
+    async def _schedule(self, part: str) -> None:
+        from wharfinger.simulate.components import lead_scheduler, make_scheduler, run_scheduler
+
+        run = self.runs[part]
+
+        def make(client: Client) -> tuple[Scheduler, EventRecorder]:
+            made = make_scheduler(client, self.clock, self.configuration, self.registry, self._seed, self._source(part))
+            self._schedulers[part] = made[0]
+            if part == "scheduler":
+                self.scheduler = made[0]
+            if self.on_scheduler is not None:
+                self.on_scheduler(made[0], run)
+            return made
+
+        client = self._client(part, SCHEDULER)
+        if self._elections:
+            await lead_scheduler(client, f"{part}-{run.number}", self.clock, self.loop.time, self._source(part), make)
+        else:
+            await run_scheduler(*make(client))
 
     async def _run_controllers(self) -> None:
         from wharfinger.simulate.components import run_all_controllers
 
         await run_all_controllers(
-            self._admin.as_user(CONTROLLERS),
+            self._client("controllers", CONTROLLERS),
             self.clock,
             self.configuration,
             self.registry,
@@ -259,12 +361,13 @@ class SimulatedCluster:
             provision_faults=self._provision_faults,
             unseen_owners=self._unseen_owners,
             unseen_kinds=self.unseen_kinds,
+            queues=self._queues,
         )
 
     async def _run_nodes(self) -> None:
         from wharfinger.simulate.components import run_nodes
 
-        await run_nodes(self._admin, self.clock, self.configuration, self._source("nodes"))
+        await run_nodes(self._client("nodes", SYSTEM), self.clock, self.configuration, self._source("nodes"))
 
 
 def unseen_owners(documents: Iterable[Document]) -> frozenset[str]:

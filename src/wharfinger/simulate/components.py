@@ -6,15 +6,19 @@ A separate module, because `wharf explain` uses a simulated cluster without runn
 from __future__ import annotations
 
 import random
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from wharfinger.api.configuration import Configuration
 from wharfinger.api.registry import Registry
 from wharfinger.client.controller import Controller, run_controllers
 from wharfinger.client.events import EventRecorder
+from wharfinger.client.fence import FencedClient
 from wharfinger.client.informer import InformerSet
 from wharfinger.client.interface import Client
+from wharfinger.client.leases import Leader, stand_by_and_lead
 from wharfinger.client.timers import Clock
+from wharfinger.client.workqueue import WorkQueue
 from wharfinger.controllers.context import ControllerContext
 from wharfinger.controllers.provision_faults import ProvisionFaults
 from wharfinger.controllers.registry import make_controllers
@@ -40,12 +44,33 @@ def make_scheduler(
     return scheduler, recorder
 
 
-async def run_scheduler(scheduler: Scheduler, recorder: EventRecorder) -> None:
+async def run_scheduler(
+    scheduler: Scheduler, recorder: EventRecorder, turn: Callable[[], Awaitable[object]] | None = None
+) -> None:
     recorder.start()
     try:
-        await scheduler.run()
+        await scheduler.run(turn)
     finally:
         await recorder.stop(0)
+
+
+async def lead_scheduler(
+    client: Client,
+    identity: str,
+    clock: Clock,
+    steady: Callable[[], float],
+    rng: random.Random,
+    make: Callable[[Client], tuple[Scheduler, EventRecorder]],
+) -> None:
+    """A scheduler that takes part in a leader election: a new one for every term, through a fenced client."""
+    leader = Leader(client, "wharfinger-scheduler", "kube-system", identity, clock, steady=steady, rng=rng)
+    fenced = FencedClient(client, leader.check)
+
+    def work(turn: Callable[[], Awaitable[object]]) -> Coroutine[Any, Any, None]:
+        return run_scheduler(*make(fenced), turn)
+
+    while not await stand_by_and_lead(leader, work):
+        pass
 
 
 async def run_all_controllers(
@@ -58,7 +83,9 @@ async def run_all_controllers(
     provision_faults: ProvisionFaults,
     unseen_owners: frozenset[str],
     unseen_kinds: frozenset[str],
+    queues: list[WorkQueue[Any]],
 ) -> None:
+    """`queues` will hold those of the controllers."""
     recorder = EventRecorder(client, "controllers", clock, rng=rng)
     recorder.start()
     informers = InformerSet(client, rng=rng)
@@ -75,8 +102,10 @@ async def run_all_controllers(
         unseen_owners=unseen_owners,
         unseen_kinds=unseen_kinds,
     )
+    controllers = make_controllers(context)
+    queues[:] = [each.queue for each in controllers]
     try:
-        await run_controllers(make_controllers(context), informers)
+        await run_controllers(controllers, informers)
     finally:
         await recorder.stop(0)
 

@@ -6,11 +6,13 @@ Whatever people wrote themselves is applied afterwards, as with `kubectl apply`.
 
 from __future__ import annotations
 
-from wharfinger.api.kinds.builtin import CUSTOM_RESOURCE_DEFINITIONS, EVENTS, NODES, PODS
+from wharfinger.api.kinds.builtin import CUSTOM_RESOURCE_DEFINITIONS, EVENTS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES
 from wharfinger.api.manifests import Manifest
 from wharfinger.api.registry import Document
 from wharfinger.scenario import applying, runner
 from wharfinger.simulate.cluster import SimulatedCluster
+
+_NEEDED = (NAMESPACES.kind, PRIORITY_CLASSES.kind)
 
 
 async def restore(world: SimulatedCluster, manifests: list[Manifest], results: runner.Results) -> list[Manifest]:
@@ -40,6 +42,8 @@ async def restore(world: SimulatedCluster, manifests: list[Manifest], results: r
             results.rejections += await runner.request(
                 manifest.document, "", applying.apply(client, manifest.document, world.registry)
             )
+    # Those that other objects need come first, or they would be created for them.
+    stored.sort(key=lambda manifest: manifest.document.get("kind") not in _NEEDED)
     stored.reverse()
     while stored:
         manifest = stored.pop()

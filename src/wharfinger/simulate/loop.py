@@ -14,7 +14,8 @@ import selectors
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
-from contextvars import Context
+from contextvars import Context, ContextVar, copy_context
+from functools import partial
 from typing import Any, TypeVar, TypeVarTuple
 
 from wharfinger.client.activity import ACTIVITY
@@ -22,6 +23,9 @@ from wharfinger.client.timers import background, in_background
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
+
+
+_PROCESS: ContextVar[str] = ContextVar("wharfinger_simulated_process", default="")
 
 
 class Deadlock(RuntimeError):
@@ -54,6 +58,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._waiting_for_still: list[asyncio.Future[None]] = []
         self._waiting_for_idle: list[asyncio.Future[None]] = []
         self._waiting_for_move: list[asyncio.Future[None]] = []
+        self._paused: dict[str, list[asyncio.Handle]] = {}  # what the tasks of paused processes would do next
         super().__init__(_TimeJumpingSelector(self._turn))
 
     def time(self) -> float:
@@ -117,6 +122,37 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.complete(_cancel(asyncio.all_tasks(self)))
         self.complete(self.shutdown_asyncgens())
         self.close()
+
+    # -- processes
+
+    def start_process(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Runs a coroutine, and all tasks that it starts, as a process that can be paused."""
+        context = copy_context()
+        context.run(_PROCESS.set, name)
+        return self.create_task(work, name=name, context=context)
+
+    def pause(self, process: str) -> None:
+        """From now on no task of the process goes on. Timers elsewhere, and requests that it has sent, do."""
+        self._paused.setdefault(process, [])
+        self.call_soon = self._call_soon_unless_paused  # type: ignore[method-assign]  # costs nothing while none is
+
+    def resume(self, process: str) -> None:
+        held = self._paused.pop(process, [])
+        if not self._paused:
+            self.__dict__.pop("call_soon", None)
+        for handle in held:
+            self._ready.append(handle)  # type: ignore[attr-defined]  # of the base class
+
+    def _call_soon_unless_paused(
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.Handle:
+        process = (_PROCESS.get if context is None else partial(context.get, _PROCESS))("")
+        held = self._paused.get(process or "")
+        if held is None:
+            return super().call_soon(callback, *args, context=context)
+        handle = asyncio.Handle(callback, args, self, context)
+        held.append(handle)
+        return handle
 
     def call_at(
         self,

@@ -34,6 +34,8 @@ class SimulationOptions:
     duration: float | None = None  # how much time passes; None: until idle
     progress: Progress | None = None
     once: bool = False  # the manifests are not needed again: each is released when it has been applied
+    watcher: Callable[[SimulatedCluster, Scenario], runner.StepWatcher] | None = None
+    """Makes what checks the invariants of a scenario that names some."""
 
 
 @dataclass(slots=True)
@@ -70,6 +72,9 @@ async def _play(
     world: SimulatedCluster, inputs: Inputs, options: SimulationOptions, scenarios: Sequence[Scenario]
 ) -> _Findings:
     results = runner.Results()
+    watcher = None
+    if options.watcher is not None and len(scenarios) == 1 and scenarios[0].invariants:
+        watcher = options.watcher(world, scenarios[0])
     manifests = await prepare(world, inputs, options, results)
     for scenario in scenarios:
         for namespace in _namespaces(scenario):
@@ -78,7 +83,7 @@ async def _play(
     if options.progress is not None:
         world.loop.each_turn = _teller(world, options.progress)
     for scenario in scenarios:
-        await runner.run(scenario, world, results)
+        await runner.run(scenario, world, results, watcher)
     if options.duration is None:
         await world.settle()
     else:

@@ -14,6 +14,7 @@ from wharfinger.admission.certificates import (
     CertificateSubjectReviewer,
 )
 from wharfinger.admission.device_claims import AdminAccessChecker, ClaimStatusChecker
+from wharfinger.admission.device_expressions import DeviceExpressionChecker
 from wharfinger.admission.device_taints import DeviceTaintReviewer
 from wharfinger.admission.extension import AdmissionContext
 from wharfinger.admission.limit_ranges import LimitDefaultsReviewer, LimitRangeReviewer
@@ -122,7 +123,11 @@ def extend_chain(
         DeviceTaintReviewer(store.now),
         *(reviewer for each in of_systems for reviewer in each.mutating),
     ]
-    chain.checking += [AdminAccessChecker(store), ClaimStatusChecker(lambda asked: index().allowed(asked))]
+    chain.checking += [
+        AdminAccessChecker(store),
+        ClaimStatusChecker(lambda asked: index().allowed(asked)),
+        DeviceExpressionChecker(),
+    ]
     chain.validating += [
         LimitRangeReviewer(ranges, extensions.names),
         *([SecretReferenceReviewer(account)] if complete else []),

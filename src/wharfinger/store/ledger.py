@@ -106,6 +106,17 @@ class WriteLedger:
             self._collections[group, plural] = found
         return found
 
+    def changes(self, after: int) -> list[tuple[str, ObjectChange]]:
+        """All durable changes later than a version, in their order, each with the plural of its kind."""
+        found = [
+            (collection.plural, change)
+            for collection in self._collections.values()
+            if collection.changes and collection.changes[-1].version > after
+            for change in collection.since(after)
+        ]
+        found.sort(key=lambda each: each[1].version)
+        return found
+
     def _next(self) -> int:
         if self._closed:
             raise ServiceUnavailable("the store is closed")

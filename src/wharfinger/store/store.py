@@ -21,7 +21,7 @@ from wharfinger.api.selectors import FieldRequirement, Requirements
 from wharfinger.store import rules
 from wharfinger.store.apply import Applied, apply
 from wharfinger.store.chain import Chain
-from wharfinger.store.collection import Collection, Limits
+from wharfinger.store.collection import Collection, Limits, ObjectChange
 from wharfinger.store.deletion import Deleter
 from wharfinger.store.ledger import Backend, Memory, WriteLedger
 from wharfinger.store.lists import list_objects
@@ -83,6 +83,11 @@ class Store(WriteVerbs[Written]):
     def fault(self) -> str:
         """Why writes do not become durable; empty when they do."""
         return self._ledger.fault
+
+    def changes(self, after: int) -> list[tuple[str, ObjectChange]]:
+        """All durable changes later than a version, in their order, each with the plural of its kind. For those that
+        check what happened; history is limited, as it is for watches."""
+        return self._ledger.changes(after)
 
     async def get(self, resource: Resource, name: str, namespace: str = "") -> StoredObject:
         kind = kind_of(self.registry, resource)

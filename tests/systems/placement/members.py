@@ -22,7 +22,7 @@ def node(name: str, cpu: str, memory: str, **spec: Any) -> Document:
         "kind": "Node",
         "metadata": {"name": name},
         "spec": spec,
-        "status": {"capacity": amounts, "allocatable": amounts, "nodeInfo": {"kubeletVersion": "v1.36.4"}},
+        "status": {"capacity": amounts, "allocatable": amounts, "nodeInfo": {"kubeletVersion": "v1.37.1"}},
     }
 
 

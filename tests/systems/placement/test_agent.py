@@ -46,7 +46,7 @@ def test_agents_report_health_and_scores_and_a_silent_one_is_left() -> None:
         hub.advance(61)
         west = hub.get(MANAGED_CLUSTERS, "west")
         assert west["status"]["allocatable"] == {"cpu": "8", "memory": "8Gi"}
-        assert west["status"]["version"] == {"kubernetes": "v1.36.4"}
+        assert west["status"]["version"] == {"kubernetes": "v1.37.1"}
         assert {"name": "zone", "value": "west"} in west["status"]["clusterClaims"]
         assert hub.find(LEASES, "managed-cluster-lease", "west") is not None
         assert hub.selected() == ["west"]

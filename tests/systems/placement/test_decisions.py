@@ -17,7 +17,7 @@ from wharfinger.systems.placement.kinds.names import (
     PLACEMENT_DECISIONS,
     PLACEMENTS,
 )
-from wharfinger.systems.placement.kinds.views import PlacementDecision
+from wharfinger.systems.placement.kinds.views import DISABLE_ANNOTATION, PlacementDecision
 from wharfinger.systems.placement.rules.groups import SelectedGroup
 from wharfinger.systems.placement.rules.pages import Page, lay_out, steps
 
@@ -95,7 +95,7 @@ def test_none_asked_for_is_satisfied_with_none(hub: Hub) -> None:
     assert hub.pages() == {"p-decision-1": []}
 
 
-@pytest.mark.parametrize(
+FAULTS = pytest.mark.parametrize(
     "fault",
     [
         {"predicates": [BAD_CEL]},
@@ -104,6 +104,9 @@ def test_none_asked_for_is_satisfied_with_none(hub: Hub) -> None:
     ],
     ids=["CEL", "tolerations", "mode"],
 )
+
+
+@FAULTS
 def test_misconfiguration_keeps_the_last_decisions(hub: Hub, fault: dict[str, Any]) -> None:
     hub.apply(placement(2))
     before, satisfied = hub.pages(), hub.condition()
@@ -116,6 +119,28 @@ def test_misconfiguration_keeps_the_last_decisions(hub: Hub, fault: dict[str, An
     hub.apply(placement(2))
     assert hub.condition("PlacementMisconfigured")[:2] == ("False", "Succeedconfigured")
     assert hub.selected() == ["c2", "c3"]
+
+
+@FAULTS
+def test_explaining_a_misconfigured_placement_tells_what_the_hub_keeps(hub: Hub, fault: dict[str, Any]) -> None:
+    hub.apply(placement(2))
+    hub.apply(placement(2, **fault))
+    story = hub.scheduling.explain(("ns1", "p"))
+    assert story is not None
+    assert list(story.selected) == hub.selected() == ["c1", "c2"]
+    assert [each.name for each in story.clusters if each.selected] == ["c1", "c2"]
+    assert (story.status, story.message) == ("Misconfigured", hub.condition("PlacementMisconfigured")[2])
+
+
+def test_explaining_a_disabled_placement_tells_what_the_hub_keeps(hub: Hub) -> None:
+    hub.apply(placement(1))
+    changed = placement(3)
+    changed["metadata"]["annotations"] = {DISABLE_ANNOTATION: "true"}
+    hub.apply(changed)
+    story = hub.scheduling.explain(("ns1", "p"))
+    assert story is not None
+    assert list(story.selected) == hub.selected() == ["c1"]
+    assert (story.status, "decisions stay as they are" in story.message) == ("NotDecided", True)
 
 
 def test_a_lost_binding_takes_the_clusters_even_from_a_misconfigured_placement(hub: Hub) -> None:

@@ -8,7 +8,7 @@ import msgspec
 from tests.controllers.world import World
 
 from wharfinger.api.configuration import Configuration
-from wharfinger.api.kinds.builtin import PODS, RESOURCE_QUOTAS
+from wharfinger.api.kinds.builtin import NODES, PODS, RESOURCE_QUOTAS
 from wharfinger.api.registry import Document
 from wharfinger.systems.reservation.controllers.quotas import RESERVED
 from wharfinger.systems.reservation.kinds.names import RESERVATIONS
@@ -54,10 +54,16 @@ def test_the_annotation_follows_reservations_and_their_owners() -> None:
         assert taken(world, "scoped") is None
         world.apply(RESERVATIONS, reservation("s", "500m"))
         assert taken(world) == {"requests.cpu": "3500m"}
-        owner = pod("owner", "3", "web")  # which will use one of them, and stands for it from now on
+        owner = pod("owner", "500m", "web")
         owner["spec"]["schedulingGates"] = [{"name": "not-yet"}]
         world.apply(PODS, owner)
-        assert taken(world) == {"requests.cpu": "500m"}
+        assert taken(world) == {
+            "requests.cpu": "3500m"
+        }  # none of them holds a node, so the owner is charged beside them
+        (node,) = world.list(NODES)
+        held = {"phase": "Available", "nodeName": node["metadata"]["name"], "allocatable": {"cpu": "3"}}
+        world.patch(RESERVATIONS, "r", {"status": held}, "", subresource="status")
+        assert taken(world) == {"requests.cpu": "3"}  # it will use this one, and stands for a part of it from now on
         for name in ("r", "s"):
             world.delete(RESERVATIONS, name)
         assert taken(world) is None

@@ -77,10 +77,10 @@ def test_the_command_shows_classes_from_files(tmp_path: Path) -> None:
     shown = run("-f", str(file))
     assert shown.exit_code == 0
     assert [line.split() for line in shown.output.splitlines()] == [
-        ["NAME", "RESOURCE", "NODES", "DEVICES", "USED", "FREE", "NOTE"],
-        ["gold", GPU, "1", "3", "0", "3", "-"],
-        ["none", GPU, "0", "0", "0", "0", "matches", "nothing"],
-        [GPU, "(raw)", "1", "5", "0", "5", "-"],
+        ["NAME", "RESOURCE", "NODES", "DEVICES", "USED", "RESERVED", "FREE", "NOTE"],
+        ["gold", GPU, "1", "3", "0", "0", "3", "-"],
+        ["none", GPU, "0", "0", "0", "0", "0", "matches", "nothing"],
+        [GPU, "(raw)", "1", "5", "0", "0", "5", "-"],
     ]
     detail = run("gold", "-f", str(file))
     assert "n1     cr2                3         3      kind=precious" in detail.output
@@ -90,3 +90,53 @@ def test_the_command_shows_classes_from_files(tmp_path: Path) -> None:
     ]
     missing = run("silver", "-f", str(file))
     assert missing.exit_code == 1 and 'no class or raw resource is called "silver"' in missing.output
+
+
+def simulated(tmp_path: Path, *documents: Document) -> tuple[Path, list[Document]]:
+    """A snapshot of what becomes of the objects, and the objects."""
+    given, snapshot = tmp_path / "given.json", tmp_path / "snapshot.json"
+    given.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": documents}))
+    objects = json.loads(CliRunner().invoke(wharf, ["simulate", "-f", str(given), "-o", "json"]).stdout)["objects"]
+    snapshot.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
+    return snapshot, objects
+
+
+def reservation(name: str, devices: int) -> Document:
+    template = {"metadata": {"namespace": "default"}, "spec": pod("t", {"gold": devices})["spec"]}
+    owners = [{"labelSelector": {"matchLabels": {"app": "train"}}}]
+    return {
+        "apiVersion": "scheduling.koordinator.sh/v1alpha1",
+        "kind": "Reservation",
+        "metadata": {"name": name},
+        "spec": {"template": template, "owners": owners, "allocateOnce": False},
+    }
+
+
+def test_reserved_devices_are_not_free_and_consumers_are_counted_once(tmp_path: Path) -> None:
+    owner = pod("owner", {"gold": 1})
+    owner["metadata"]["labels"] = {"app": "train"}
+    gold = klass("gold", expression("kind", "Exists"))
+    _, objects = simulated(tmp_path, machine("n1", CR2), gold, reservation("r", 2))
+    snapshot, _ = simulated(tmp_path, *objects, owner, pod("other", {"gold": 2}))
+    (line,) = json.loads(run("gold", "-f", str(snapshot), "-o", "json").stdout)
+    assert (line["devices"], line["used"], line["reserved"], line["free"]) == (3, 1, 1, 1)
+    explained = CliRunner().invoke(wharf, ["explain", "pod", "other", "-f", str(snapshot), "-o", "json"])
+    assert json.loads(explained.stdout)["nearest"][0]["resources"]["gold"] == {
+        "asked": "2",
+        "free": "1",
+        "lacking": "1",
+    }
+
+
+def test_the_note_says_what_the_condition_says(tmp_path: Path) -> None:
+    broken = resource("cr3", 2, healthy=0, kind="broken")
+    classes = [klass(f"of-{kind}", expression("kind", "In", kind)) for kind in ("precious", "broken", "absent")]
+    snapshot, objects = simulated(tmp_path, machine("n1", CR2, broken), *classes)
+    matched = {
+        each["metadata"]["name"]: each["status"]["conditions"][0]["status"] == "True"
+        for each in objects
+        if each["kind"] == "ResourceClass"
+    }
+    notes = {line["name"]: line["note"] for line in json.loads(run("-f", str(snapshot), "-o", "json").stdout)}
+    assert {name: notes[name] != "matches nothing" for name in matched} == matched
+    assert (notes["of-broken"], notes["of-absent"]) == ("no healthy devices", "matches nothing")

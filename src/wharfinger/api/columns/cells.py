@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from wharfinger.api.registry import Column, Document
-from wharfinger.api.selectors import BadSelector, LabelSelector, Operator, Requirement, compile_label_selector
+from wharfinger.api.selectors import BadSelector, LabelSelector, compile_label_selector
 from wharfinger.api.times import BadTime, human_duration, parse_time
 
 NONE = "<none>"
@@ -65,22 +65,7 @@ def selector_text(selector: Document | None) -> str:
         requirements = compile_label_selector(msgspec.convert(selector, LabelSelector))
     except (BadSelector, msgspec.ValidationError):
         return "<error>"
-    return ",".join(sorted(map(_requirement_text, requirements))) or NONE
-
-
-def _requirement_text(requirement: Requirement) -> str:
-    values = ",".join(sorted(requirement.values))
-    match requirement.operator:
-        case Operator.IN if len(requirement.values) == 1:
-            return f"{requirement.key}={values}"
-        case Operator.IN:
-            return f"{requirement.key} in ({values})"
-        case Operator.NOT_IN:
-            return f"{requirement.key} notin ({values})"
-        case Operator.EXISTS:
-            return requirement.key
-        case _:
-            return f"!{requirement.key}"
+    return ",".join(sorted(each.text() for each in requirements)) or NONE
 
 
 def template_columns(template: Callable[[Document], Document], selector: Cell | None) -> tuple[Column, ...]:

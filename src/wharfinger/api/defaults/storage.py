@@ -21,6 +21,7 @@ def default_csi_driver(document: Document) -> None:
         fsGroupPolicy="ReadWriteOnceWithFSType",
         requiresRepublish=False,
         seLinuxMount=False,
+        preventPodSchedulingIfMissing=False,
     )
     if not spec.get("volumeLifecycleModes"):
         spec["volumeLifecycleModes"] = ["Persistent"]

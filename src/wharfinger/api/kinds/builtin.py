@@ -87,5 +87,6 @@ RESOURCE_SLICES = Resource(_DEVICES, "v1", "resourceslices", "ResourceSlice", na
 RESOURCE_CLAIMS = Resource(_DEVICES, "v1", "resourceclaims", "ResourceClaim")
 RESOURCE_CLAIM_TEMPLATES = Resource(_DEVICES, "v1", "resourceclaimtemplates", "ResourceClaimTemplate")
 DEVICE_CLASSES = Resource(_DEVICES, "v1", "deviceclasses", "DeviceClass", namespaced=False)
+DEVICE_TAINT_RULES = Resource(_DEVICES, "v1", "devicetaintrules", "DeviceTaintRule", namespaced=False)
 RUNTIME_CLASSES = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False)
 TOKEN_REVIEWS = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False)

@@ -6,7 +6,6 @@ from wharfinger.api.columns import devices as columns
 from wharfinger.api.defaults import devices as defaults
 from wharfinger.api.defaults.walk import typed
 from wharfinger.api.registry import Kind
-from wharfinger.api.schema.definitions import definition_name
 from wharfinger.api.validation.common import checked
 from wharfinger.api.validation.devices import claim_status, claims, classes, slices
 from wharfinger.api.warnings import devices as warnings
@@ -49,8 +48,4 @@ DEVICE_TAINT_RULE = Kind(
     columns=columns.DEVICE_TAINT_RULE_COLUMNS, unconditional_update=False,
 )  # fmt: skip
 
-# The schema of DeviceTaintRule is part of Kubernetes since 1.37.
-_SINCE_1_37 = (DEVICE_TAINT_RULE,) if definition_name(_GROUP, "v1", "DeviceTaintRule") else ()
-
-KINDS = (RESOURCE_SLICE, RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE, DEVICE_CLASS, *_SINCE_1_37)
-DEVICE_TAINT_RULES = DEVICE_TAINT_RULE.resource()
+KINDS = (RESOURCE_SLICE, RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE, DEVICE_CLASS, DEVICE_TAINT_RULE)

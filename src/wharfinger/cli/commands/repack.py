@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 @click.option("--nodes", "selector", default="", metavar="SELECTOR", help="Only free nodes with these labels.")
 @click.option("--room", is_flag=True, help="Make room for all pods that wait for a node.")
 @click.option("--room-for", multiple=True, metavar="NAMESPACE/POD", help="Make room for this pod. Can be repeated.")
+@click.option("--restore-order", is_flag=True, help="Move pods to better units of their ResourcePolicies.")
+@click.option("--even-zones", is_flag=True, help="Even out how many pods of a workload each zone has.")
+@click.option("--defragment", metavar="RESOURCE", default="", help="Gather what uses a resource on fewer nodes.")
 @click.option(
     "--cluster",
     "snapshots",
@@ -49,6 +52,9 @@ def command(
     selector: str,
     room: bool,
     room_for: tuple[str, ...],
+    restore_order: bool,
+    even_zones: bool,
+    defragment: str,
     snapshots: tuple[str, ...],
     kubeconfig: str | None,
     context: str | None,
@@ -92,22 +98,25 @@ def command(
     if aborted:
         _abort(kubeconfig, context)
         return
-    goals = [free_nodes is not None, free_all, room, bool(room_for)]
+    goals = [free_nodes is not None, free_all, room, bool(room_for), restore_order, even_zones, bool(defragment)]
     if sum(goals) != 1:
-        raise click.UsageError("say what the moves are for: one of --free-nodes, --free-all, --room and --room-for")
+        options = "--free-nodes, --free-all, --room, --room-for, --restore-order, --even-zones and --defragment"
+        raise click.UsageError(f"say what the moves are for: one of {options}")
     if free_all and not selector:
         raise click.UsageError("--free-all needs --nodes, which says what nodes to free")
-    goal = RepackGoal(free_nodes, selector, free_all, room_for, room or bool(room_for))
+    goal = RepackGoal(
+        free_nodes, selector, free_all, room_for, room or bool(room_for), restore_order, even_zones, defragment
+    )
     with bad_input():
         try:
             cluster, start = (read(snapshots, strict=strict), None) if snapshots else live_inputs(kubeconfig, context)
         except ApiError as error:
             raise click.ClickException(error.message) from error
         limit = seconds(time_limit, "--time-limit") if solver == "cp-sat" else None
-        options = RepackOptions(seed=seed, proof=proof, alone=not applied, solver_seconds=limit, start=start)
-        with progressing(), progress() as options.progress:
+        settings = RepackOptions(seed=seed, proof=proof, alone=not applied, solver_seconds=limit, start=start)
+        with progressing(), progress() as settings.progress:
             try:
-                found = repack(cluster, goal, options)
+                found = repack(cluster, goal, settings)
             except NoSolver as error:
                 raise click.ClickException(f"--solver cp-sat needs OR-Tools: {error}") from error
     if output in ("json", "yaml"):
@@ -195,6 +204,9 @@ def _headline(found: RepackPlan) -> str:
     if found.blocked:
         return f"Not possible: {found.goal.text()}"
     gained = f"frees {listed(found.freed, 10)}" if found.freed else f"starts {counted(len(found.started), 'pod')}"
+    if found.measure:
+        change = f"{found.measure}: {found.before} before, {found.after} after"
+        return f"{counted(len(found.moves), 'move')}; {change}" if found.moves else f"Nothing to gain; {change}"
     if not found.moves:
         return f"Nothing needs to move: {found.goal.text()}" + (f" ({listed(found.freed, 10)})" if found.freed else "")
     bound = "no plan has fewer" if found.optimal else f"at least {found.document()['bound']} are needed"

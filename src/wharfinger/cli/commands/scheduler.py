@@ -129,6 +129,7 @@ async def _run(
     from wharfinger.cli.component import Turn, at_once, lead, run_until_stopped, serving_health
     from wharfinger.client.events import EventRecorder
     from wharfinger.client.interface import Client
+    from wharfinger.client.server_version import version_to_follow
     from wharfinger.client.timers import SystemClock
     from wharfinger.scheduler.metrics import SchedulerMetrics
     from wharfinger.scheduler.scheduler import Scheduler, SchedulerOptions
@@ -140,15 +141,15 @@ async def _run(
     plain = open_client(kubeconfig, context, component=f"{name}-scheduler")
 
     async def schedule(client: Client, turn: Turn) -> None:
+        # Asked each time: the server may have been upgraded meanwhile.
+        followed = read(await version_to_follow(plain))
         recorder = EventRecorder(client, name, clock) if events else None
         if recorder is not None:
             recorder.start()
         scheduler = Scheduler(
             client,
             clock,
-            read(
-                await plain.kubernetes_version()
-            ),  # asked each time, since the server may have been upgraded meanwhile
+            followed,
             registry(),
             SchedulerOptions(seed=seed, nodes=nodes, owns_process=True),
             recorder=recorder,

@@ -40,6 +40,7 @@ def command(path: Path, kubeconfig: str | None, context: str | None) -> None:
     from wharfinger.api.kinds import registry
     from wharfinger.api.wording import counted
     from wharfinger.cli.progress import progress
+    from wharfinger.client.server_version import version_to_follow
     from wharfinger.simulate.snapshots import Redactor, SnapshotHeader, SnapshotWriter, take
 
     if not path.name.endswith(_SUFFIXES):
@@ -61,7 +62,7 @@ def command(path: Path, kubeconfig: str | None, context: str | None) -> None:
                         lambda document: writer.write(redacted(document)),
                         None if told is None else lambda plural, number: told(f"taking {plural}", number, 0),
                     )
-                header.kubernetes = await client.kubernetes_version()
+                header.kubernetes = await version_to_follow(client, refusals=1)
                 writer.finish(header)
             except BaseException:
                 writer.discard()

@@ -11,8 +11,8 @@ from wharfinger.api.registry import Document
 from wharfinger.api.views import Pod
 from wharfinger.api.views.pods import PodResourceClaim
 from wharfinger.controllers.context import ContextController, ControllerContext
-from wharfinger.controllers.devices.pod_claims import (
-    FINALIZER,
+from wharfinger.devices.claims import FINALIZER
+from wharfinger.devices.pod_claims import (
     NOT_NEEDED,
     POD_CLAIM,
     claim_from_template,

@@ -12,17 +12,15 @@ from collections.abc import Iterable
 from wharfinger.api.conditions import new_condition
 from wharfinger.api.defaults.devices import allocation_results
 from wharfinger.api.errors import NotFound
-from wharfinger.api.kinds.builtin import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
-from wharfinger.api.kinds.devices import DEVICE_TAINT_RULES
+from wharfinger.api.kinds.builtin import DEVICE_TAINT_RULES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from wharfinger.api.registry import Document
 from wharfinger.api.times import parse_time
 from wharfinger.api.views import Pod
-from wharfinger.client.informer import Informer
 from wharfinger.client.pods import delete_disrupted_pod
 from wharfinger.controllers.context import ContextController, ControllerContext
 from wharfinger.controllers.devices import taints
-from wharfinger.controllers.devices.pod_claims import claim_keys, is_made_for, is_reserved_for, used_claims
 from wharfinger.controllers.devices.taints import DeviceEviction, PoolKey, RuleEffect
+from wharfinger.devices.pod_claims import claim_keys, is_made_for, is_reserved_for, used_claims
 
 _Key = tuple[str, str, str]
 _POD, _RULE = "pod", "rule"
@@ -40,7 +38,7 @@ class DeviceTaintEvictionController(ContextController[_Key]):
         self._pods = context.informers.of(PODS, Pod)
         self._claims = context.documents(RESOURCE_CLAIMS)
         self._slices = context.documents(RESOURCE_SLICES)
-        self._rules: Informer[Document] | None = None
+        self._rules = context.documents(DEVICE_TAINT_RULES)
         self._pods_by_claim = self._pods.index("resourceclaims", claim_keys)
         self._claims_by_pool = self._claims.index("device-pools", _pools_of)
         self._slices_by_pool = self._slices.index("pool", lambda slice: (taints.pool_key(slice),))
@@ -49,9 +47,7 @@ class DeviceTaintEvictionController(ContextController[_Key]):
         self._pods.add_handler(self._pod_seen, lambda old, new: self._pod_seen(new), self._pod_gone)
         self._claims.add_handler(self._claim_seen, lambda old, new: self._claim_seen(new))
         self._slices.add_handler(self._slice_seen, self._slice_updated, self._slice_seen)
-        if context.registry.of_plural(DEVICE_TAINT_RULES.group, DEVICE_TAINT_RULES.plural) is not None:
-            self._rules = context.documents(DEVICE_TAINT_RULES)
-            self._rules.add_handler(self._rule_seen, self._rule_updated, self._rule_gone)
+        self._rules.add_handler(self._rule_seen, self._rule_updated, self._rule_gone)
 
     async def reconcile(self, key: _Key) -> None:
         if key[0] == _POD:
@@ -97,7 +93,7 @@ class DeviceTaintEvictionController(ContextController[_Key]):
         self.context.recorder.event(PODS, pod, "Normal", "DeviceTaintManagerEviction", what)
 
     def _evicting_rules(self) -> list[Document]:
-        return [rule for rule in self._rules or () if taints.evicts(taints.rule_taint(rule))]
+        return [rule for rule in self._rules if taints.evicts(taints.rule_taint(rule))]
 
     def _eviction(self, pod: Pod, rules: Iterable[Document]) -> DeviceEviction | None:
         """When the pod must leave; None for never."""
@@ -120,7 +116,7 @@ class DeviceTaintEvictionController(ContextController[_Key]):
     # -- rules
 
     async def _reconcile_rule(self, key: _Key) -> None:
-        rule = None if self._rules is None else self._rules.get(key[2])
+        rule = self._rules.get(key[2])
         if rule is None:
             return
         now, metadata = self.context.now(), rule["metadata"]

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from wharfinger.api.defaults.devices import allocation_results
 from wharfinger.api.registry import Document
 from wharfinger.api.times import parse_time
+from wharfinger.devices.claims import tolerates
 
 NO_EXECUTE = "NoExecute"
 EVICTION_IN_PROGRESS = "EvictionInProgress"
@@ -64,16 +65,6 @@ def selects_result(rule: Document, result: Document) -> bool:
     return selects(rule, result.get("driver") or "", result.get("pool") or "", result.get("device") or "")
 
 
-def tolerates(toleration: Document, taint: Document) -> bool:
-    if toleration.get("effect") != NO_EXECUTE:
-        return False
-    if toleration.get("key") and toleration["key"] != taint.get("key"):
-        return False
-    if (toleration.get("operator") or "Equal") == "Equal":
-        return (toleration.get("value") or "") == (taint.get("value") or "")
-    return bool(toleration["operator"] == "Exists")
-
-
 def eviction(
     claim: Document, pools: Mapping[PoolKey, Iterable[Document]], rules: Iterable[Document]
 ) -> DeviceEviction | None:
@@ -103,7 +94,7 @@ def _leaves_at(result: Document, taint: Document) -> float | None:
     added = parse_time(taint["timeAdded"]) if taint.get("timeAdded") else 0.0
     seconds: int | None = None
     for toleration in result.get("tolerations") or ():
-        if tolerates(toleration, taint):
+        if toleration.get("effect") == NO_EXECUTE and tolerates(toleration, taint):
             given = toleration.get("tolerationSeconds")
             if given is None:
                 return None

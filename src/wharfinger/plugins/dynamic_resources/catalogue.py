@@ -14,7 +14,7 @@ from wharfinger.api.views import Node, Pod
 from wharfinger.devices.claims import Claim
 from wharfinger.devices.classes import DeviceClass, DeviceClasses
 from wharfinger.devices.extended import ANNOTATION, is_claim_for
-from wharfinger.devices.pools import Pool, PoolError, gather_pools
+from wharfinger.devices.pools import Pool, PoolError, Views, gather_pools
 from wharfinger.devices.slices import Document, PoolID, Slice
 from wharfinger.devices.usage import DeviceUsage
 from wharfinger.framework.tables import EVERY_NAMESPACE, Tables
@@ -43,6 +43,7 @@ class DeviceCatalogue:
         self.tables = tables
         self.classes = DeviceClasses()
         self.claims: dict[ObjectKey, Claim] = {}
+        self._by_uid: dict[str, Claim] = {}
         self.usage = DeviceUsage()
         self.pending: dict[str, Document] = {}  # claim UID to what was chosen for it and is not written yet
         self.reserved: dict[ObjectKey, Any] = {}  # by assumed pod; written by the plugin
@@ -53,6 +54,7 @@ class DeviceCatalogue:
         self._of_node: dict[str, dict[str, Slice]] = {}
         self._shared: dict[str, Slice] = {}  # those that name no node
         self._of_pool: dict[PoolID, list[Slice]] = {}
+        self._views: dict[PoolID, Views] = {}
         self._pools: dict[int, RowPools] = {}  # by row
         self._rows: dict[PoolID, set[int]] = {}  # rows for which the pool was gathered
         self._seen: dict[tuple[str, ObjectKey], Any] = {}
@@ -96,9 +98,10 @@ class DeviceCatalogue:
         self._made.pop(key, None)
         changed: set[PoolID] = set()
         if known is not None and (claim is None or claim.uid != known.uid):
+            self._by_uid.pop(known.uid, None)
             changed |= self.usage.set(known.uid, None)
         if claim is not None:
-            self.claims[key] = claim
+            self.claims[key] = self._by_uid[claim.uid] = claim
             if (claim.document["metadata"].get("annotations") or {}).get(ANNOTATION) == "true":
                 self._made[key] = claim
             changed |= self.usage.set(claim.uid, claim.allocation)
@@ -153,7 +156,7 @@ class DeviceCatalogue:
             self._forget(row)
             slices = [*self._of_node.get(node.metadata.name, {}).values(), *self._shared.values()]
             try:
-                found = RowPools(node, gather_pools(node, slices, self._of_pool))
+                found = RowPools(node, gather_pools(node, slices, self._of_pool, self._views))
             except PoolError as error:
                 found = RowPools(node, [], str(error))
             self._pools[row] = found
@@ -171,6 +174,7 @@ class DeviceCatalogue:
         """Slices came, went or changed: the pools of their nodes are gathered again."""
         rows: set[int] = set()
         for each in slices:
+            self._views.pop(each.pool, None)
             rows |= self._rows.get(each.pool, set())
             name = each.choice.node_name
             if not name:
@@ -184,8 +188,11 @@ class DeviceCatalogue:
     def _used(self, pools: Iterable[PoolID]) -> None:
         """Devices were taken or given back."""
         rows: set[int] = set()
-        for pool in pools:
-            rows |= self._rows.get(pool, set())
+        for id in pools:
+            rows |= self._rows.get(id, set())
+            for pool in self._views.get(id, {}).values():
+                if pool is not None:
+                    pool.version += 1
         for row in rows:
             self._pools[row].version += 1
         if rows:
@@ -203,7 +210,8 @@ class DeviceCatalogue:
     def choose(self, uid: str, allocation: Document) -> None:
         """Devices were chosen for a claim; until `settle` they are in use."""
         self.pending[uid] = allocation
-        self._used(self._count_pending(uid, self._written(uid)))
+        claim = self._by_uid.get(uid)
+        self._used(self._count_pending(uid, None if claim is None else claim.allocation))
         self.tables.changed(keys=True)
 
     def settle(self, uid: str) -> None:
@@ -211,9 +219,6 @@ class DeviceCatalogue:
         if self.pending.pop(uid, None) is not None:
             self._used(self._count_pending(uid, None))
             self.tables.changed(keys=True)
-
-    def _written(self, uid: str) -> Document | None:
-        return next((each.allocation for each in self.claims.values() if each.uid == uid), None)
 
     def _count_pending(self, uid: str, written: Document | None) -> set[PoolID]:
         """Counts what was chosen for a claim, unless its status says so already."""

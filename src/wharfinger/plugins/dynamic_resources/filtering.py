@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ from wharfinger.devices.allocator import (
     Search,
 )
 from wharfinger.devices.claims import Claim, claim_spec, results_of
+from wharfinger.devices.diagnosis import DeviceDiagnosis, RequestDiagnosis
 from wharfinger.devices.extended import IN_MEMORY_NAME, ExtendedRequests
 from wharfinger.devices.results import Result, allocation
 from wharfinger.framework.columns import Ints, Rows
@@ -24,6 +25,7 @@ from wharfinger.framework.shapes import Shape
 from wharfinger.framework.simulation import Simulation
 from wharfinger.framework.status import Code, Status, error, unresolvable
 from wharfinger.plugins.dynamic_resources.catalogue import DeviceCatalogue, RowPools
+from wharfinger.plugins.dynamic_resources.likeness import RowLikeness
 from wharfinger.plugins.dynamic_resources.needs import DeviceNeeds
 
 CANNOT_ALLOCATE = unresolvable("cannot allocate all claims")
@@ -31,6 +33,7 @@ NOT_AVAILABLE = unresolvable("resourceclaim not available on the node")
 STALE_CLAIM = unresolvable("cannot schedule extended resource claim")
 NO_RESOURCE = unresolvable("cannot fit resource")
 MOST_ALTERNATIVES = 8
+MOST_ALIKE = 4096  # verdicts that are kept for rows like others
 
 
 class RowOutcome(NamedTuple):
@@ -64,15 +67,22 @@ class DevicesPrepared(Prepared):
     """A row is searched again only when its node, its slices or the use of their devices changed."""
 
     scope = Scope.ROW
-    filters = scores = normalizes = True
+    filters = normalizes = True
 
-    def __init__(self, catalogue: DeviceCatalogue, shape: Shape, needs: DeviceNeeds) -> None:
+    def __init__(
+        self, catalogue: DeviceCatalogue, shape: Shape, needs: DeviceNeeds, most_steps: int | None = None
+    ) -> None:
         super().__init__()
         self.needs = needs
+        # Only alternatives make one node better than another.
+        self.scores = any(entry.alternatives for claim in needs.claims for entry in claim.spec.requests)
         self._catalogue = catalogue
         self._tables = catalogue.tables
         self._shape = shape
+        self._most_steps = most_steps
         self._known: dict[int, _RowVerdict] = {}
+        self._likeness = RowLikeness(needs.claims, catalogue.classes, catalogue.usage)
+        self._alike: dict[Hashable, tuple[int, int]] = {}  # code and score of rows that are alike
         self._errors: set[int] = set()  # rows whose search failed
         self._positions: tuple[int, int] | None = None
 
@@ -120,6 +130,12 @@ class DevicesPrepared(Prepared):
         known = self._known.get(row)
         if known is not None and known.pools is pools and known.version == pools.version:
             return known
+        alike = self._likeness.key(pools.pools) if not pools.error and not self.needs.extended else None
+        shared = self._alike.get(alike) if alike is not None else None
+        if shared is not None:
+            known = self._known[row] = _RowVerdict(pools, pools.version, *shared, ())
+            self._errors.discard(row)
+            return known
         outcome = self.search(row)
         code = 0 if outcome.status is None else self.refuse(outcome.status)
         known = self._known[row] = _RowVerdict(pools, pools.version, code, outcome.score, outcome.unavailable)
@@ -128,6 +144,10 @@ class DevicesPrepared(Prepared):
             self._catalogue.failing.add(self.needs.key)
         else:
             self._errors.discard(row)
+            if alike is not None:
+                if len(self._alike) >= MOST_ALIKE:
+                    self._alike.clear()
+                self._alike[alike] = (code, outcome.score)
         return known
 
     def plan(
@@ -159,18 +179,16 @@ class DevicesPrepared(Prepared):
             if needs.stale is not None and needs.stale.spec.requests:
                 return RowOutcome(STALE_CLAIM)
             by_devices = [name for name in needs.extended if not self._allocatable(name, row)]
-            if not by_devices and not needs.claims:
+            if not needs.claims and (not by_devices or needs.made_before):
                 return RowOutcome()
+        if needs.extended and not needs.made_before:
             extended = ExtendedRequests(self._shape.pod, by_devices, self._catalogue.classes)
+        wanted = self._wanted(extended)
         unavailable = tuple(
             index
             for index, claim in enumerate(needs.claims)
             if claim.allocation is not None and (index in needs.unusable or not claim.available_on(node))
         )
-        wanted = [ClaimToAllocate(str(each), each.spec) for each in needs.claims if each.allocation is None]
-        if extended is not None:
-            spec = claim_spec({"devices": {"requests": extended.requests}})
-            wanted.append(ClaimToAllocate(f"{self._shape.namespace}/{IN_MEMORY_NAME}", spec))
         found: list[ChosenDevices] | None = None
         if wanted:
             pools = self._catalogue.pools(row)
@@ -178,7 +196,8 @@ class DevicesPrepared(Prepared):
                 return RowOutcome(_failed(pools.error))
             classes = self._catalogue.classes.by_name
             try:
-                found = Search(node, pools.pools, wanted, self._catalogue.usage, classes).run()
+                usage, most = self._catalogue.usage, self._most_steps
+                found = Search(node, pools.pools, wanted, usage, classes, most_steps=most).run()
             except AllocationError as failed:
                 return RowOutcome(_failed(str(failed)))
             except InvalidPools as invalid:
@@ -188,6 +207,38 @@ class DevicesPrepared(Prepared):
         if unavailable:
             return RowOutcome(NOT_AVAILABLE, unavailable=unavailable)
         return RowOutcome(None, self._score(found) if found is not None else 0, found, extended)
+
+    def _wanted(self, extended: ExtendedRequests | None) -> list[ClaimToAllocate]:
+        """The claims to allocate."""
+        wanted = [ClaimToAllocate(str(each), each.spec) for each in self.needs.claims if each.allocation is None]
+        if extended is not None:
+            spec = claim_spec({"devices": {"requests": extended.requests}})
+            wanted.append(ClaimToAllocate(f"{self._shape.namespace}/{IN_MEMORY_NAME}", spec))
+        return wanted
+
+    # -- explanations
+
+    def diagnose(self, row: int) -> list[RequestDiagnosis]:
+        """Why the devices of a row do not satisfy the claims, request by request."""
+        node, pools = self._tables.nodes[row], self._catalogue.pools(row)
+        assert node is not None
+        extended: ExtendedRequests | None = None
+        if self.needs.extended:
+            by_devices = [name for name in self.needs.extended if not self._allocatable(name, row)]
+            extended = ExtendedRequests(self._shape.pod, by_devices, self._catalogue.classes)
+        catalogue = self._catalogue
+        looking = DeviceDiagnosis(node, pools.pools, catalogue.usage, catalogue.classes.by_name)
+        return looking.of(self._wanted(extended))
+
+    def detail(self, row: int) -> str:
+        """For a refused row: what rules out the devices that the pod needs, and where its other claims have theirs."""
+        known = self._verdict(row)
+        if not known.code:
+            return ""
+        if known.unavailable:
+            claims = ", ".join(str(self.needs.claims[index]) for index in known.unavailable)
+            return f"allocated elsewhere or not ready: {claims}"
+        return "; ".join(map(str, self.diagnose(row)))
 
     def _allocatable(self, resource: str, row: int) -> int:
         tables = self._tables

@@ -34,6 +34,11 @@ class DeviceNeeds:
         self.stale = stale  # the claim for extended resources of an earlier attempt
         self.refusal = refusal
 
+    @property
+    def made_before(self) -> bool:
+        """Whether an earlier attempt allocated the claim for extended resources, without requests."""
+        return self.stale is not None and self.stale.allocation is not None
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, DeviceNeeds) and self.key == other.key
 

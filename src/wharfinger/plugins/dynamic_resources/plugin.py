@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Hashable
-from typing import Any, ClassVar
+from typing import Any
 
+from wharfinger.api.fields import FieldError, invalid
 from wharfinger.api.keys import ObjectKey
+from wharfinger.api.kubernetes_version import KubernetesVersion
 from wharfinger.api.resources import requests
+from wharfinger.api.times import BadTime, parse_duration
 from wharfinger.api.views import Pod
+from wharfinger.devices.allocator import STEPS_PER_SECOND
 from wharfinger.devices.claims import ClaimRefused, pod_claims
 from wharfinger.devices.extended import IN_MEMORY_NAME
 from wharfinger.framework.events import NODE, POD, Action, WakeUp
-from wharfinger.framework.plugin import Args, FailedAttempt, Plugin, Prepared, Remedy
+from wharfinger.framework.plugin import Args, FailedAttempt, Plugin, PostFilterResult, Prepared
 from wharfinger.framework.prebinding import Preparation
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.stand_ins import StandIn
@@ -39,6 +43,25 @@ class DynamicResourcesArgs(Args, frozen=True):
     binding_timeout: str = "10m"
     filter_timeout: str = "10s"
 
+    def faults(self, kubernetes: KubernetesVersion) -> list[FieldError]:
+        found = []
+        for path, text, least, why in (
+            ("filterTimeout", self.filter_timeout, 0.0, "must be zero or positive"),
+            ("bindingTimeout", self.binding_timeout, 1.0, "must be at least 1 second"),
+        ):
+            try:
+                if parse_duration(text) < least:
+                    found.append(invalid(path, text, why))
+            except BadTime as bad:
+                found.append(invalid(path, text, str(bad)))
+        return found
+
+    @property
+    def most_steps(self) -> int | None:
+        """The length of a search in the steps that upstream takes in this time, roughly; None for no limit."""
+        seconds = parse_duration(self.filter_timeout)
+        return round(seconds * STEPS_PER_SECOND) if seconds else None
+
 
 class DynamicResources(Plugin):
     name = "DynamicResources"
@@ -48,12 +71,13 @@ class DynamicResources(Plugin):
     reserves_prepared = True
     args_type = DynamicResourcesArgs
     kinds = KINDS
-    quiet: ClassVar[bool] = False  # whether PostFilter says nothing where it does nothing, as since Kubernetes 1.37
 
     def __init__(self, tables: Tables, args: DynamicResourcesArgs) -> None:
         super().__init__(tables, args)
         self._catalogue = catalogue_of(tables)
-        self._timeout = 600.0
+        self._timeout = parse_duration(args.binding_timeout)
+        self._most_steps = args.most_steps
+        self._quiet = tables.kubernetes >= KubernetesVersion.V1_37  # PostFilter says nothing where it does nothing
 
     def observe(self, kind: str, old: Any, new: Any) -> None:
         self._catalogue.observe(kind, old, new)
@@ -79,22 +103,24 @@ class DynamicResources(Plugin):
         needs = next((key for key in keys if isinstance(key, DeviceNeeds)), None)
         if needs is None:
             return None
-        return needs.refusal or DevicesPrepared(self._catalogue, shape, needs)
+        return needs.refusal or DevicesPrepared(self._catalogue, shape, needs, self._most_steps)
 
-    def post_filter(self, pod: Pod, prepared: Prepared | None, failure: FailedAttempt) -> Remedy:
+    def post_filter(self, pod: Pod, prepared: Prepared | None, failure: FailedAttempt) -> PostFilterResult:
         if not failure.asked:
-            return Remedy(NOT_ASKED)  # upstream fails if its PreFilter never ran
+            return PostFilterResult(NOT_ASKED)  # upstream fails if its PreFilter never ran
         if not isinstance(prepared, DevicesPrepared):
-            return Remedy(NOTHING_DONE if self.quiet else SOME_CLAIMS if pod.spec.resource_claims else NO_CLAIMS)
+            return PostFilterResult(
+                NOTHING_DONE if self._quiet else SOME_CLAIMS if pod.spec.resource_claims else NO_CLAIMS
+            )
         needs = prepared.needs
         rows = [row for status, rows in failure.refused if status.reasons == NOT_AVAILABLE.reasons for row in rows]
         for index in sorted({index for row in rows for index in prepared.unavailable(row)}):
             claim = needs.claims[index]
             if not claim.reserved_for or (len(claim.reserved_for) == 1 and claim.reserved_by(pod.metadata.uid)):
-                return Remedy(DEALLOCATED, (deallocation(claim),))
+                return PostFilterResult(DEALLOCATED, (deallocation(claim),))
         if needs.stale is not None:
-            return Remedy(DELETED, deletion(needs.stale))
-        return Remedy(NOTHING_DONE if self.quiet else SOME_CLAIMS)
+            return PostFilterResult(DELETED, deletion(needs.stale))
+        return PostFilterResult(NOTHING_DONE if self._quiet else SOME_CLAIMS)
 
     # -- reserving and binding
 

@@ -57,7 +57,7 @@ class ClaimsBound(Preparation):
                 yield from self._bind(current, self._reserved.allocations.get(claim.key))
             self._bound.append(claim.key)
         made = self._reserved.allocations.get((self._pod.metadata.namespace, IN_MEMORY_NAME))
-        if made is not None and self._reserved.extended is not None:
+        if made is not None and self._reserved.extended is not None and self._reserved.extended.requests:
             yield from self._make(self._reserved.extended, made)
 
     def _bind(self, claim: Claim, allocation: Document | None) -> ClaimSteps:

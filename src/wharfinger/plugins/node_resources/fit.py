@@ -16,6 +16,7 @@ from wharfinger.api.views import Node, Pod
 from wharfinger.devices.classes import IMPLICIT_PREFIX, DeviceClasses
 from wharfinger.framework.columns import Bools, Ints, Rows
 from wharfinger.framework.events import NODE, POD, Action, WakeUp
+from wharfinger.framework.explaining import AskedAmount
 from wharfinger.framework.node_table import PODS, is_scalar
 from wharfinger.framework.plugin import Args, Plugin, Prepared, RowFunctions, Scope
 from wharfinger.framework.shapes import Shape
@@ -198,6 +199,16 @@ class _Fit(Prepared):
                 f"Insufficient {name}" for name, (bit, *_) in zip(self._names, self._wanted, strict=True) if code & bit
             ]
             found = self._known[code] = Status(Code.UNRESOLVABLE if code & 1 else Code.UNSCHEDULABLE, tuple(reasons))
+        return found
+
+    def amounts(self, row: int, simulation: Simulation | None = None) -> list[AskedAmount]:
+        imagined = {} if simulation is None else simulation.requested
+        found = []
+        for name, (_, has, used, amount, number) in zip(self._names, self._wanted, strict=True):
+            free = has.cells[row] - used.cells[row] - imagined.get(number, 0)
+            found.append(AskedAmount(name, amount, int(free)))
+        tables, others = self._tables, 0 if simulation is None else simulation.pods
+        found.append(AskedAmount(PODS, 1, int(tables.pod_limit.cells[row] - tables.pod_count.cells[row] - others)))
         return found
 
     def score(self, rows: Rows) -> Ints:

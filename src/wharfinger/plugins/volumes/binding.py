@@ -33,12 +33,13 @@ from wharfinger.plugins.volumes.catalogue import (
     BindingPlan,
     Bound,
 )
-from wharfinger.plugins.volumes.fit import REASONS, NoClaims, VolumeFit, VolumeNeeds, WantedVolume
+from wharfinger.plugins.volumes.fit import REASONS, MeantVolume, NoClaims, VolumeFit, VolumeNeeds, WantedVolume
 from wharfinger.plugins.volumes.migration import migrated_plugins
 from wharfinger.plugins.volumes.plugin import VolumePlugin
 from wharfinger.plugins.volumes.pre_bind import VolumesBound
 from wharfinger.plugins.volumes.provisioning import volume_limit
 from wharfinger.plugins.volumes.rules import (
+    capacity_bytes,
     claim_name,
     claim_names,
     class_of_claim,
@@ -175,7 +176,7 @@ class VolumeBinding(VolumePlugin):
         selected = self._catalogue.selected_node(claim)
         class_name = kind.class_name if spec.storage_class_name is None else spec.storage_class_name
         meant = tuple(
-            (self._catalogue.affinity(volume), volume.metadata.name)
+            MeantVolume(self._catalogue.affinity(volume), volume.metadata.name, capacity_bytes(volume))
             for volume in self._catalogue.referring(claim)
             if class_of_volume(volume) == kind.class_name and acceptable(kind, volume)
         )

@@ -27,11 +27,19 @@ REASONS = {
 """In the order in which a refusal lists them."""
 
 
+class MeantVolume(NamedTuple):
+    """A volume with a claimRef to a claim that is not bound yet."""
+
+    affinity: int  # number of its node affinity
+    name: str
+    capacity: int  # bytes; here because the score depends on it
+
+
 class WantedVolume(NamedTuple):
     """An unbound claim that waits for its consumer."""
 
     kind: ClaimKind
-    meant: tuple[tuple[int, str], ...]  # volumes with a claimRef to this claim: node affinity and name
+    meant: tuple[MeantVolume, ...]
     selected: str | None  # the node that it is being provisioned for
     class_name: str  # of its spec, whatever an annotation says
 
@@ -154,7 +162,7 @@ class VolumeFit(Prepared):
         for index in self._matching:
             meant = self.needs.wanted[index].meant
             if meant:
-                found[index] = ~on_rows(self._tables, self._catalogue.terms(meant[0][0]), rows)
+                found[index] = ~on_rows(self._tables, self._catalogue.terms(meant[0].affinity), rows)
             else:
                 found[index] = ~self._supplies[index].reachable(rows)
         return found
@@ -186,9 +194,9 @@ class VolumeFit(Prepared):
             supply = self._supplies.get(index)
             groups = () if supply is None else supply.at(node.metadata.labels)
             meant = tuple(
-                affinity
-                for affinity, _ in self.needs.wanted[index].meant
-                if on_labels(self._catalogue.terms(affinity), node.metadata.labels)
+                each.affinity
+                for each in self.needs.wanted[index].meant
+                if on_labels(self._catalogue.terms(each.affinity), node.metadata.labels)
             )
             found.append((meant, groups))
         return tuple(found)
@@ -198,12 +206,11 @@ class VolumeFit(Prepared):
         taken: set[str] = set()
         chosen: dict[int, str] = {}
         for index, (usable, groups) in zip(self._matching, reach, strict=True):
-            left = [each for each in self.needs.wanted[index].meant if each[1] not in taken]
+            left = [each for each in self.needs.wanted[index].meant if each.name not in taken]
             name: str | None = None
             if left:
                 # As upstream, a volume that is meant for the claim and not usable here leaves the claim without any.
-                affinity, meant = left[0]
-                name = meant if affinity in usable else None
+                name = left[0].name if left[0].affinity in usable else None
             elif index in self._supplies:
                 name = self._supplies[index].smallest(groups, taken)
             if name is not None:

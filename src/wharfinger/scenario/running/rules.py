@@ -22,6 +22,8 @@ def why_not(scenario: Scenario, *, restarts: bool = False, webhook: bool = False
     restarted there; `webhook`: whether its API server can reach a webhook of ours."""
     if reason := Extensions().why_not(scenario):
         return reason
+    if scenario.invariants:
+        return "it checks invariants, which needs a simulation"
     for step in scenario.steps:
         if (step.at or 0.0) > LONGEST:
             return "it needs more than a minute of virtual time"
@@ -30,6 +32,8 @@ def why_not(scenario: Scenario, *, restarts: bool = False, webhook: bool = False
         for fault in step.faults:
             if fault.bind and not webhook:
                 return "it lets bindings fail or be slow (see --webhook)"
+            if fault.request or fault.watch or fault.crash or fault.pause or fault.standby:
+                return "it has faults of requests, watches or processes, which only a simulation can cause"
             if fault.delay > LATEST:
                 return f"a binding is to be slower than {LATEST:.0f} seconds"
             if fault.restart and not restarts:

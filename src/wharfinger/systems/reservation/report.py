@@ -9,10 +9,12 @@ from typing import Any
 from wharfinger.api.conditions import find_condition
 from wharfinger.api.kinds.builtin import NODES
 from wharfinger.api.registry import Document, Resource
+from wharfinger.api.views import view
 from wharfinger.api.wording import object_name
 from wharfinger.contributions import ComparedKey, ReportSection, Sample, SystemReport
 from wharfinger.systems.reservation.kinds.names import POD_MIGRATION_JOBS, RESERVATION_SETS, RESERVATIONS
-from wharfinger.systems.reservation.rules.reservations import ALLOCATED
+from wharfinger.systems.reservation.kinds.views import Reservation
+from wharfinger.systems.reservation.rules.reservations import ALLOCATED, expires_at
 
 
 class ReservationReport(SystemReport):
@@ -35,6 +37,15 @@ class ReservationReport(SystemReport):
         from wharfinger.systems.reservation.screen import reserved_on_nodes
 
         return reserved_on_nodes(objects)
+
+    def known_ends(self, objects: Callable[[Resource], Sequence[Document]]) -> dict[str, float]:
+        """The expiry of reservations that hold a node."""
+        found = {}
+        for document in objects(RESERVATIONS):
+            reservation = view(document, Reservation)
+            if reservation.holds and (moment := expires_at(reservation)) is not None:
+                found[f"Reservation {reservation.metadata.name} (expiry)"] = moment
+        return found
 
     def lacking(self, pod_annotations: Collection[str]) -> dict[str, str]:
         if ALLOCATED not in pod_annotations:

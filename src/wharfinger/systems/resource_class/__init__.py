@@ -87,10 +87,12 @@ class ResourceClassSystem(System):
         return published
 
     def controllers(self) -> Mapping[str, Callable[[ControllerContext], Controller[Any]]]:
+        from wharfinger.systems.resource_class.controllers.device_classes import DeviceClassKeeper
         from wharfinger.systems.resource_class.controllers.resource_class import ResourceClassController
 
         return {
             "resourceclass": ResourceClassController,
+            "resourceclass-devices": DeviceClassKeeper,
         }
 
     def commands(self) -> Mapping[str, Callable[[], click.Command]]:

@@ -9,7 +9,7 @@ from wharfinger.contributions import EmbeddedAccess, Installation, InstallCompon
 _COMPONENT = InstallComponent(
     "resource-class",
     kinds=((SIGS, "resourceclasses"), (SIGS, "nodecomputeresources")),
-    controllers=("resourceclass",),
+    controllers=("resourceclass", "resourceclass-devices"),
     processes=("controllers", "webhook"),
     needs=("scheduler",),
     scheduler_rules=(RoleRule(SIGS, "nodecomputeresources resourceclasses", READ),),
@@ -17,6 +17,9 @@ _COMPONENT = InstallComponent(
         RoleRule("", "nodes pods", READ),
         RoleRule(SIGS, "nodecomputeresources resourceclasses", READ),
         RoleRule(SIGS, "resourceclasses/status nodecomputeresources/status", "patch update"),
+        RoleRule(SIGS, "resourceclasses/finalizers", "update"),  # to own DeviceClasses
+        RoleRule("resource.k8s.io", "deviceclasses", f"create delete patch {READ}"),
+        RoleRule("resource.k8s.io", "resourceslices", READ),
     ),
 )
 _EMBEDDED = EmbeddedAccess(

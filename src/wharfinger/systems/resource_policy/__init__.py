@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from wharfinger.system import System
+from wharfinger.system import System, command_of
 
 if TYPE_CHECKING:
+    import click
+
     from wharfinger.api.configuration import Block
     from wharfinger.api.registry import Kind
     from wharfinger.client.controller import Controller
@@ -41,6 +43,9 @@ class ResourcePolicySystem(System):
         return {
             "resourcepolicy": ResourcePolicyController,
         }
+
+    def explain_commands(self) -> Mapping[str, Callable[[], click.Command]]:
+        return {"policy": command_of("wharfinger.systems.resource_policy.commands.explain")}
 
     def report(self) -> SystemReport:
         from wharfinger.systems.resource_policy.report import ResourcePolicyReport

@@ -37,7 +37,7 @@ from wharfinger.systems.placement.kinds.views import (
 )
 from wharfinger.systems.placement.rules.explain import PlacementExplanation, explain
 from wharfinger.systems.placement.rules.outcome import PageWrite, PlacementOutcome, decide_placement
-from wharfinger.systems.placement.rules.pipeline import schedule
+from wharfinger.systems.placement.rules.pipeline import ResultCode
 from wharfinger.systems.placement.settings import PlacementSettings
 
 _BUCKETS = tuple(10.0**power for power in range(-6, 4))
@@ -92,9 +92,7 @@ class PlacementController(ContextController[ObjectKey]):
 
     async def reconcile(self, key: ObjectKey) -> None:
         placement = self.world.placements.get(key)
-        if placement is None or placement.metadata.deletion_timestamp:
-            return
-        if placement.metadata.annotations.get(DISABLE_ANNOTATION) == "true":
+        if placement is None or why_left_alone(placement):
             return
         now = self.context.now()
         started = time.perf_counter()
@@ -148,8 +146,17 @@ class PlacementController(ContextController[ObjectKey]):
             for name, spec in DEFAULT_SETS.items():
                 if self._sets.get(name) is None:
                     world.put_set(view({"metadata": {"name": name}, "spec": spec}, ManagedClusterSet))
-        plan, candidates = world.plan(key), world.fleet.eligible(world.scope(key).selectors)
-        return explain(world.fleet, plan, candidates, schedule(world.fleet, plan, candidates, now), now)
+        placement, plan, scope = world.placements[key], world.plan(key), world.scope(key)
+        pages = world.pages.get(key, {})
+        outcome = decide_placement(world.fleet, placement, plan, scope, pages, now)
+        story = explain(world.fleet, plan, world.fleet.eligible(scope.selectors), outcome.result, now)
+        if why := why_left_alone(placement):
+            held = (item.cluster_name for _, page in sorted(pages.items()) for item in page.status.decisions)
+            return story.holding(tuple(held), "NotDecided", why)
+        if outcome.fault is not None:
+            message = f"{outcome.fault.plugin}:{outcome.fault.message}"
+            return story.holding(outcome.decided, ResultCode.MISCONFIGURED.value, message)
+        return story
 
     async def _write(self, key: ObjectKey, placement: Placement, write: PageWrite) -> None:
         namespace, client = key[0], self.context.client
@@ -210,6 +217,15 @@ class PlacementController(ContextController[ObjectKey]):
             return
         finally:
             self.world.end_write("placement", key, key, version)
+
+
+def why_left_alone(placement: Placement) -> str:
+    """Why nothing is decided for a placement, so that its decisions stay as they are; empty if it is decided."""
+    if placement.metadata.deletion_timestamp:
+        return "it is being deleted; its decisions stay as they are"
+    if placement.metadata.annotations.get(DISABLE_ANNOTATION) == "true":
+        return f'the annotation {DISABLE_ANNOTATION} is "true"; its decisions stay as they are'
+    return ""
 
 
 def _owners(placement: Placement, page: PlacementDecision | None) -> list[Document]:

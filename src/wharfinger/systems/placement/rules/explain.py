@@ -7,7 +7,7 @@ Only reads a `PlacementResult`; nothing is decided here.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -66,6 +66,12 @@ class PlacementExplanation:
     message: str
     selected: tuple[str, ...]
     clusters: tuple[ClusterExplanation, ...] = field(default_factory=tuple)  # by name
+
+    def holding(self, clusters: tuple[str, ...], status: str, message: str) -> PlacementExplanation:
+        """The same where the decisions stay as they are: these clusters."""
+        kept = frozenset(clusters)
+        stories = tuple(replace(each, selected=each.name in kept) for each in self.clusters)
+        return replace(self, status=status, message=message, selected=clusters, clusters=stories)
 
     def document(self) -> Document:
         """The JSON document for `-o json`."""

@@ -69,6 +69,8 @@ class PlacementOutcome:
     events: list[PlacementEvent] = field(default_factory=list)
     next_change: float = math.inf
     candidates: int = 0
+    fault: Misconfiguration | None = None
+    decided: tuple[str, ...] = ()  # the clusters on the pages; with a fault, those that are kept
 
 
 def decide_placement(
@@ -95,6 +97,7 @@ def decide_placement(
         wanted = lay_out(plan.name, groups, fleet.names, held, sticky=not plan.by_score)
     else:
         wanted = _kept(plan.name, existing, held, fleet, candidates)
+    outcome.fault, outcome.decided = fault, tuple(name for page in wanted for name in page.clusters)
     fresh = _decisions(fleet, wanted, existing, result, totals, kept=not groups)
     scores_written = _page_writes(outcome, placement, plan, existing, held, wanted, fresh, now)
     verdicts = [conditions.misconfigured(fault)]

@@ -7,11 +7,13 @@ corresponds to Koordinator's plugin of the same name and uses the same failure m
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from wharfinger.api.resources import amount_text, requests
 from wharfinger.api.views import Pod
 from wharfinger.framework.events import NODE, POD, Action, WakeUp
+from wharfinger.framework.explaining import ExplainedTable, Suggestion
 from wharfinger.framework.plugin import Args, Plugin, Prepared
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.status import SUCCESS, Status, error, unschedulable
@@ -90,6 +92,42 @@ class ReservationPlugin(Plugin):
         """Whether the added or relabelled pod may be a candidate for adoption by this reservation."""
         reservation = self.ledger.reservations.get(pod.metadata.uid) if is_reservation(pod) else None
         return reservation is not None and adopts(reservation)
+
+    def explained(self, pod: Pod, rows: Sequence[int]) -> Iterator[ExplainedTable]:
+        """The reservations that the pod is an owner of, with what is left of each."""
+        if is_reservation(pod):
+            return
+        asked, classes, lines = requests(pod), set(self.ledger.classes.of(pod)), []
+        for each in sorted(self.ledger.holdings.values(), key=lambda each: each.name):
+            if each.owners not in classes:
+                continue
+            numbers = {self.tables.resource_names[number]: number for number in each.reserved}
+            left = {name: each.names[name] - each.allocated.get(number, 0) for name, number in numbers.items()}
+            short = [name for name, amount in left.items() if amount < asked.get(name, 0)]
+            state = (
+                "waits for its room"
+                if each.waiting
+                else "used up"
+                if each.spent or (each.once and each.consumers)
+                else ""
+            )
+            if not state:
+                state = f"holds too little {', '.join(short)} by itself" if short else "large enough"
+            holds = ", ".join(f"{amount_text(name, amount)} {name}" for name, amount in left.items())
+            lines.append((each.name, each.reservation.status.node_name, holds or "nothing", len(each.consumers), state))
+        if lines:
+            yield ExplainedTable(
+                "Reservations for the pod", ("name", "node", "left", "consumers", "state"), tuple(lines)
+            )
+
+    def suggestions(self, pod: Pod, rows: Sequence[int]) -> Iterator[Suggestion]:
+        """Without the reservations that hold the room which the pod lacks, it may fit."""
+        charge, seen = self.tables.charge_of(requests(pod)), set[str]()
+        for row in rows:
+            for each in self.ledger.blocking(row, charge):
+                if each.uid not in seen and each.uid != pod.metadata.uid:
+                    seen.add(each.uid)
+                    yield Suggestion(RESERVATION, "", each.name, f"delete Reservation {each.name}")
 
     # -- scheduling cycle
 

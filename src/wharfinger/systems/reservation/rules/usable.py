@@ -12,7 +12,6 @@ from wharfinger.api.resources import Amounts, requests_nano
 from wharfinger.api.taints import NO_SCHEDULE, UNSCHEDULABLE, any_tolerates, has_untolerated_taint
 from wharfinger.api.views import Node, Pod
 from wharfinger.api.views.nodes import Taint
-from wharfinger.systems.reservation.kinds.views import Reservation
 from wharfinger.systems.reservation.plugin.demands import BadDemand, demands_of
 from wharfinger.systems.reservation.rules.reservations import is_guarantee
 from wharfinger.systems.reservation.rules.shares import ReservedShare
@@ -28,28 +27,19 @@ def can_use(pod: Pod, share: ReservedShare, node: Node | None, free: Callable[[]
         demands = demands_of(pod.metadata)
     except BadDemand:
         return False
-    if reservation.terminating:
-        return False
-    if not demands.required and not _will_be_available(reservation):
-        return False
-    if not demands.accepts(reservation, {} if node is None else node.metadata.labels):
+    if reservation.terminating or reservation.phase != "Available" or node is None:
+        return False  # one that does not hold a node may never do so, and its owners would run beside it
+    if not demands.accepts(reservation, node.metadata.labels):
         return False
     wanted = requests_nano(pod)
     if any(share.reserved.get(name) != wanted.get(name) for name in demands.exact):
         return False
     if not demands.required and wanted and not any(wanted.get(name) for name in share.reserved):
         return False
-    return _fits(wanted, share, None if node is None else free) and (node is None or _admits(node, pod))
+    return _fits(wanted, share, free) and _admits(node, pod)
 
 
-def _will_be_available(reservation: Reservation) -> bool:
-    """Whether owners can use it now, or as soon as the scheduler has seen it. Until then other pods do not wait for it."""
-    if reservation.phase == "Available":
-        return True
-    return reservation.phase == "Pending" and reservation.status.condition("Scheduled") is None
-
-
-def _fits(wanted: Amounts, share: ReservedShare, free: Callable[[], Amounts] | None) -> bool:
+def _fits(wanted: Amounts, share: ReservedShare, free: Callable[[], Amounts]) -> bool:
     for name, amount in wanted.items():
         if name not in share.reserved:
             continue
@@ -58,7 +48,7 @@ def _fits(wanted: Amounts, share: ReservedShare, free: Callable[[], Amounts] | N
             return False
         if limit is None and amount > share.unused(name):
             # The rest comes from the node.
-            if free is not None and amount > share.unused(name) + free().get(name, 0):
+            if amount > share.unused(name) + free().get(name, 0):
                 return False
     return True
 

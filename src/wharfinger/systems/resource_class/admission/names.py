@@ -135,7 +135,7 @@ def overlaid(pod: Document, classes: Iterable[ResourceClass]) -> dict[str, dict[
     """The raw amounts that the requested classes stand for, by container."""
     by_name: dict[str, ResourceClass] = {}
     for each in classes:
-        if not each.per_cluster:
+        if not each.per_cluster and not each.spec.driver:
             by_name[each.name] = by_name[each.alias] = each
     found: dict[str, dict[str, int]] = {}
     for container in containers(pod, _POD):

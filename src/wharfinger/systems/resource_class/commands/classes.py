@@ -26,7 +26,7 @@ def command(
     context: str | None,
     output: str,
 ) -> None:
-    """Show the devices of ResourceClasses and raw resources, free and used.
+    """Show the devices of ResourceClasses, DeviceClasses and raw resources: used, reserved and free.
 
     With names, also show their nodes and ComputeResources. The exit code is 1 if a name is unknown.
 
@@ -38,10 +38,26 @@ def command(
     """
     from wharfinger.cli.output import emit
     from wharfinger.cli.reading import read_kinds
+    from wharfinger.scheduler.schedulable import schedulables
+    from wharfinger.systems.resource_class.plugin.device_report import device_report
     from wharfinger.systems.resource_class.plugin.report import report
 
-    found = read_kinds(_kinds(), files, kubeconfig, context)
-    lines = report(*found)
+    others, own = schedulables(), _kinds()
+    kinds = (*own, *((each.resource, each.view) for each in others))
+    classes, nodes, inventories, pods, *rest = read_kinds(kinds, files, kubeconfig, context)
+    devices, reserving = rest[: len(own) - 4], rest[len(own) - 4 :]
+    stand_ins = [
+        made for each, items in zip(others, reserving, strict=True) for item in items if (made := each.stand_in(item))
+    ]
+    lines = report(
+        classes,
+        nodes,
+        inventories,
+        pods,
+        stand_ins,
+        lambda pod: next((uid for each in others if (uid := each.used_by(pod))), ""),
+    )
+    lines = [*lines, *device_report(classes, *devices)]
     if names:
         lines = [line for line in lines if line.name in names or line.alias in names]
         known = {name for line in lines for name in (line.name, line.alias)}
@@ -58,7 +74,7 @@ def command(
 
 
 def _kinds() -> tuple[tuple[Any, type[Any]], ...]:
-    from wharfinger.api.kinds.builtin import NODES, PODS
+    from wharfinger.api.kinds.builtin import DEVICE_CLASSES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
     from wharfinger.api.views import Node, Pod
     from wharfinger.systems.resource_class.kinds.names import NODE_COMPUTE_RESOURCES, RESOURCE_CLASSES
     from wharfinger.systems.resource_class.kinds.views import NodeComputeResources, ResourceClass
@@ -68,23 +84,35 @@ def _kinds() -> tuple[tuple[Any, type[Any]], ...]:
         (NODES, Node),
         (NODE_COMPUTE_RESOURCES, NodeComputeResources),
         (PODS, Pod),
+        (DEVICE_CLASSES, dict),
+        (RESOURCE_SLICES, dict),
+        (RESOURCE_CLAIMS, dict),
     )
+
+
+def _kind(line: ClassLine) -> str:
+    if not line.is_class:
+        return "raw"
+    return line.raw if line.raw == "DeviceClass" else "ResourceClass"
 
 
 def _document(line: ClassLine) -> dict[str, Any]:
     return {
         "name": line.name,
-        "kind": "ResourceClass" if line.is_class else "raw",
+        "kind": _kind(line),
         "resourceName": line.raw,
         **({"alias": line.alias, "scope": line.scope} if line.is_class else {}),
         "devices": line.devices,
         "used": line.used,
+        "reserved": line.reserved,
         "free": line.free,
+        "note": line.note,
         "nodes": [
             {
                 "node": node.node,
                 "devices": node.devices,
                 "used": node.used,
+                "reserved": node.reserved,
                 "free": node.free,
                 "computeResources": [
                     {"name": each.name, "properties": dict(each.properties), "devices": each.devices, "free": each.free}
@@ -101,12 +129,11 @@ def _print(lines: list[ClassLine], *, detail: bool) -> None:
 
     rows = []
     for line in lines:
-        numbers: tuple[Any, ...] = (len(line.nodes), line.devices, line.used, line.free)
-        note = "" if line.devices else "matches nothing"
+        numbers: tuple[Any, ...] = (len(line.nodes), line.devices, line.used, line.reserved, line.free)
         if line.scope == "Cluster":
-            numbers, note = ("-",) * 4, "of the cluster"
-        rows.append((line.name, line.raw if line.is_class else "(raw)", *numbers, note or "-"))
-    click.echo(table(("name", "resource", "nodes", "devices", "used", "free", "note"), rows))
+            numbers = ("-",) * 5
+        rows.append((line.name, line.raw if line.is_class else "(raw)", *numbers, line.note or "-"))
+    click.echo(table(("name", "resource", "nodes", "devices", "used", "reserved", "free", "note"), rows))
     if not detail:
         return
     for line in lines:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from wharfinger.api.conditions import find_condition, new_condition, set_condition
-from wharfinger.api.kinds.builtin import NODES
+from wharfinger.api.kinds.builtin import NODES, RESOURCE_SLICES
 from wharfinger.api.registry import Document
 from wharfinger.api.views import Node, view
 from wharfinger.api.wording import counted
@@ -13,8 +13,10 @@ from wharfinger.controllers.context import ContextController, ControllerContext
 from wharfinger.systems.resource_class.kinds.names import NODE_COMPUTE_RESOURCES, RESOURCE_CLASSES
 from wharfinger.systems.resource_class.kinds.views import NodeComputeResources, ResourceClass
 from wharfinger.systems.resource_class.plugin.catalogue import Catalogue
+from wharfinger.systems.resource_class.plugin.device_report import class_matches
 from wharfinger.systems.resource_class.plugin.holdings import Slot, slots_of
 from wharfinger.systems.resource_class.rules.compute_resources import published
+from wharfinger.systems.resource_class.rules.dra_devices import device_groups, driver_resource
 
 MATCHED = "Matched"
 GATHER = 1.0
@@ -38,6 +40,8 @@ class ResourceClassController(ContextController[str]):
             on_update=self._node_updated,
             on_delete=lambda node: self._node_changed(node.metadata.name),
         )
+        self._slices = context.documents(RESOURCE_SLICES)
+        self._slices.add_handler(self._slice_changed, lambda old, new: self._slice_changed(new), self._slice_changed)
         self._inventories.add_handler(
             on_add=lambda each: self._node_changed(each.metadata.name),
             on_update=lambda old, new: self._node_changed(new.metadata.name),
@@ -48,6 +52,9 @@ class ResourceClassController(ContextController[str]):
 
     def _class_changed(self, document: Document) -> None:
         new = view(document, ResourceClass)
+        if new.spec.driver:
+            self.queue.add(new.name)
+            return
         known = new.spec.resource_name in self._catalogue.raws()
         self._catalogue.set_class(new)
         if not known:
@@ -59,6 +66,12 @@ class ResourceClassController(ContextController[str]):
 
     def _class_deleted(self, document: Document) -> None:
         self._catalogue.remove_class(document["metadata"]["name"])
+
+    def _slice_changed(self, slice: Document) -> None:
+        driver = (slice.get("spec") or {}).get("driver")
+        for document in self._classes:
+            if driver and (document.get("spec") or {}).get("driver") == driver:
+                self.queue.add_after(document["metadata"]["name"], GATHER)
 
     def _node_updated(self, old: Node, new: Node) -> None:
         before, after = old.status, new.status
@@ -88,15 +101,34 @@ class ResourceClassController(ContextController[str]):
 
     async def reconcile(self, key: str) -> None:
         document = self._classes.get(key)
+        if document is None:
+            return
+        each = view(document, ResourceClass)
+        if each.spec.driver:
+            await self._write(document, *self._of_driver(each))
+            return
         meaning = self._catalogue.meaning(key)
-        if document is None or meaning is None:
+        if meaning is None:
             return
         found = [self._devices.get(number, {}) for number in sorted(meaning.sets)]
         nodes = len({name for on in found for name in on})
         devices = sum(sum(on.values()) for on in found)
         holds, reason, message = _verdict(meaning.raw, meaning.per_cluster, nodes, devices, self._of_raw(meaning.raw))
-        status = document.get("status") or {}
         wanted = {"nodes": nodes, "computeResources": sum(map(len, found)), "devices": devices}
+        await self._write(document, wanted, holds, reason, message)
+
+    def _of_driver(self, each: ResourceClass) -> tuple[dict[str, int], str, str, str]:
+        """The devices that a DRA driver publishes."""
+        slices = (slice for slice in self._slices if (slice.get("spec") or {}).get("driver") == each.spec.driver)
+        groups = device_groups(slices)
+        found = [group for group in groups if class_matches(each)(group)]
+        nodes, devices = len({group.node for group in found}), sum(len(group.devices) for group in found)
+        of_driver = sum(len(group.devices) for group in groups)
+        verdict = _verdict(driver_resource(each.spec.driver), False, nodes, devices, of_driver)
+        return {"nodes": nodes, "computeResources": len(found), "devices": devices}, *verdict
+
+    async def _write(self, document: Document, wanted: dict[str, int], holds: str, reason: str, message: str) -> None:
+        key, status = document["metadata"]["name"], document.get("status") or {}
         current = find_condition(status.get("conditions") or (), MATCHED) or {}
         told = (current.get("status"), current.get("reason"), current.get("message")) == (holds, reason, message)
         if told and all(status.get(name) == value for name, value in wanted.items()):

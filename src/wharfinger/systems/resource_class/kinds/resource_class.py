@@ -12,6 +12,7 @@ from wharfinger.api.groups import SIGS
 from wharfinger.api.names import dns_subdomain
 from wharfinger.api.registry import Column, Document, Kind
 from wharfinger.api.schema.models import ATOMIC, Conditions, Int32, Model, defaulter, doc, kind_schema, validator
+from wharfinger.api.validation.devices.wording import driver_faults
 from wharfinger.api.validation.resources import is_extended, is_unqualified
 from wharfinger.api.validation.selectors import each, label_key_faults
 from wharfinger.systems.resource_class.kinds.names import NODE_COMPUTE_RESOURCES, RESOURCE_CLASSES
@@ -62,6 +63,16 @@ class ResourceClassSpecModel(Model):
     """Which devices belong to the class."""
 
     resource_name: Annotated[str, doc("The raw resource, such as nvidia.com/gpu.", immutable=True)]
+    driver: (
+        Annotated[
+            str,
+            doc(
+                "The DRA driver whose devices belong to the class. A DeviceClass of the same name is kept, which serves the alias.",
+                immutable=True,
+            ),
+        ]
+        | None
+    ) = None
     resource_selector: _Selectors | None = None
     label_selector: _Spelling | None = None
     resource_selector_requirements: _Spelling | None = None
@@ -140,6 +151,19 @@ def _class_faults(document: Document, old: Document | None) -> Iterator[FieldErr
                 yield from _expression_faults(expression, f"spec.{name}[{index}].matchExpressions[{position}]")
     yield from _alias_faults(document)
     yield from _group_faults(spec)
+    yield from _driver_faults(spec, None if old is None else old.get("spec") or {})
+
+
+def _driver_faults(spec: Document, before: Document | None) -> Iterator[FieldError]:
+    driver = spec.get("driver")
+    if driver is not None:
+        yield from driver_faults(driver, "spec.driver")
+        if spec.get("groupSize") is not None:
+            yield forbidden("spec.groupSize", "devices of a DRA driver cannot be asked for in groups")
+        if spec.get("scope") == "Cluster":
+            yield forbidden("spec.driver", "may not be set for devices of the cluster")
+    if before is not None and before.get("driver") != driver:
+        yield immutable("spec.driver", driver)
 
 
 def _expression_faults(expression: Document, path: str) -> Iterator[FieldError]:

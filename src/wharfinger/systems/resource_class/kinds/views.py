@@ -29,6 +29,7 @@ class PropertySelector(View, frozen=True):
 
 class ResourceClassSpec(View, frozen=True):
     resource_name: str = ""
+    driver: str = ""  # of DRA devices, which the core allocates
     resource_selector: tuple[PropertySelector, ...] = ()
     label_selector: tuple[PropertySelector, ...] = ()  # the design document's other spellings of resource_selector
     resource_selector_requirements: tuple[PropertySelector, ...] = ()

@@ -67,6 +67,7 @@ class Catalogue:
         self._of_raw: dict[str, set[str]] = {}  # raw resource → class names
         self._aliases: dict[str, set[str]] = {}
         self._raws: dict[str, Meaning] = {}
+        self._served: dict[str, str] = {}  # classes of DRA drivers, which are not counted here, to their aliases
         self._versions: dict[str, int] = {}
 
     # -- queries
@@ -94,6 +95,10 @@ class Catalogue:
         meaning = self.meaning(name)
         return own, -1 if meaning is None else self._versions.get(meaning.raw, 0)
 
+    def is_served(self, name: str) -> bool:
+        """Whether this is the alias of a class that a DeviceClass serves."""
+        return name in self._served.values()
+
     def classes(self) -> Iterable[ResourceClass]:
         return self._classes.values()
 
@@ -118,6 +123,11 @@ class Catalogue:
     # -- classes
 
     def set_class(self, new: ResourceClass) -> None:
+        if new.spec.driver:
+            self.remove_class(new.name)
+            self._served[new.name] = new.alias
+            self._touch(new.name, new.alias)
+            return
         old = self._classes.get(new.name)
         if old is not None:
             if old.spec == new.spec:
@@ -145,6 +155,8 @@ class Catalogue:
             self._compare(new, meaning, number)
 
     def remove_class(self, name: str) -> None:
+        if name in self._served:
+            self._touch(name, self._served.pop(name))
         old = self._classes.pop(name, None)
         if old is None:
             return

@@ -260,6 +260,16 @@ def demand(slots: Sequence[Slot], name: str, amount: int, meaning: Meaning, cata
     return Demand(name, amount, places, meaning.group_size, tuple(values))
 
 
+def free_units(slots: Sequence[Slot], free: Sequence[int], meaning: Meaning, catalogue: Catalogue) -> int:
+    """Whole units of a name that are free, given the free devices by slot: a unit takes devices of one group."""
+    wanted = demand(slots, meaning.name, 1, meaning, catalogue)
+    groups: dict[str, int] = {}
+    for index, place in enumerate(wanted.places):
+        group = wanted.values[index] if wanted.values else ""
+        groups[group] = groups.get(group, 0) + max(free[place], 0)
+    return sum(devices // wanted.size for devices in groups.values())
+
+
 @dataclass(slots=True)
 class DeviceUse:
     """Free devices by slot, and the ones in use as (pod, requested name, slot index, devices)."""

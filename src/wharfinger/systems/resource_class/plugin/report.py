@@ -5,13 +5,22 @@ Computed from API objects alone, as a restarted scheduler would do.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from wharfinger.api.views import Node, Pod
+from wharfinger.framework.stand_ins import StandIn
 from wharfinger.systems.resource_class.kinds.views import NodeComputeResources, ResourceClass
 from wharfinger.systems.resource_class.plugin.catalogue import Catalogue, Meaning
-from wharfinger.systems.resource_class.plugin.holdings import DeviceUse, Holding, Slot, demand, holding, slots_of, use
+from wharfinger.systems.resource_class.plugin.holdings import (
+    DeviceUse,
+    Holding,
+    Slot,
+    free_units,
+    holding,
+    slots_of,
+    use,
+)
 from wharfinger.systems.resource_class.rules.compute_resources import published
 
 
@@ -32,6 +41,7 @@ class NodeLine:
     used: int  # matching devices in use, and those allocated under this name
     free: int  # units that can be allocated now
     resources: tuple[ResourceLine, ...] = ()
+    reserved: int = 0  # matching devices that reservations hold and nobody uses
 
 
 @dataclass(slots=True)
@@ -52,8 +62,21 @@ class ClassLine:
         return sum(each.used for each in self.nodes)
 
     @property
+    def reserved(self) -> int:
+        return sum(each.reserved for each in self.nodes)
+
+    @property
     def free(self) -> int:
         return sum(each.free for each in self.nodes)
+
+    @property
+    def note(self) -> str:
+        """What the numbers do not say; the words of the condition Matched."""
+        if self.scope == "Cluster":
+            return "of the cluster"
+        if not any(each.resources for each in self.nodes):
+            return "matches nothing"
+        return "" if self.devices else "no healthy devices"
 
 
 def report(
@@ -61,8 +84,11 @@ def report(
     nodes: Iterable[Node],
     inventories: Iterable[NodeComputeResources],
     pods: Iterable[Pod],
+    reserving: Iterable[StandIn] = (),
+    used_by: Callable[[Pod], str] = lambda pod: "",
 ) -> list[ClassLine]:
-    """One entry per class, sorted by name, then one per raw resource."""
+    """One entry per class, sorted by name, then one per raw resource. `reserving` are stand-ins of objects that hold
+    devices, such as reservations; `used_by` gives the uid of the one that a pod uses."""
     catalogue = Catalogue()
     for each in classes:
         catalogue.set_class(each)
@@ -77,7 +103,10 @@ def report(
     held: dict[str, dict[tuple[str, str], Holding]] = {}
     for pod in pods:
         if pod.spec.node_name and not pod.terminal and (found := holding(pod)):
-            held.setdefault(pod.spec.node_name, {})[pod.metadata.key] = found
+            held.setdefault(pod.spec.node_name, {})[pod.metadata.key] = replace(found, uses=used_by(pod))
+    for kept in reserving:
+        if kept.spec.node_name and (found := holding(kept)):
+            held.setdefault(kept.spec.node_name, {})[kept.metadata.key] = replace(found, reserves=kept.metadata.uid)
     uses = {name: use(own, held.get(name, {}), catalogue) for name, own in slots.items()}
     lines = [
         ClassLine(each.name, each.spec.resource_name, each.alias, each.spec.scope)
@@ -90,7 +119,7 @@ def report(
         meaning = catalogue.meaning(line.name)
         if meaning is not None:
             made = (_node_line(name, own, uses[name], meaning, catalogue) for name, own in slots.items())
-            line.nodes = [each for each in made if each.devices or each.used]
+            line.nodes = [each for each in made if each.resources or each.used or each.reserved]
     return lines
 
 
@@ -101,20 +130,10 @@ def _node_line(node: str, slots: list[Slot], made: DeviceUse, meaning: Meaning, 
         assert found is not None
         if slot.set in meaning.sets:
             resources.append(ResourceLine(slot.name, found.properties, slot.capacity, made.free[place]))
-    used = 0
-    for _, name, place, count in made.taken:
+    used = reserved = 0
+    for key, name, place, count in made.taken:
         # Includes devices allocated under the name that no longer match: they are still in use.
         if slots[place].set in meaning.sets or catalogue.meaning(name) is meaning:
-            used += count
+            used, reserved = (used, reserved + count) if "/" in key[1] else (used + count, reserved)
     devices = sum(each.devices for each in resources)
-    return NodeLine(node, devices, used, _units(slots, made, meaning, catalogue), tuple(resources))
-
-
-def _units(slots: list[Slot], made: DeviceUse, meaning: Meaning, catalogue: Catalogue) -> int:
-    """Whole units that are free: a unit takes devices of one group."""
-    wanted = demand(slots, meaning.name, 1, meaning, catalogue)
-    groups: dict[str, int] = {}
-    for index, place in enumerate(wanted.places):
-        group = wanted.values[index] if wanted.values else ""
-        groups[group] = groups.get(group, 0) + max(made.free[place], 0)
-    return sum(free // wanted.size for free in groups.values())
+    return NodeLine(node, devices, used, free_units(slots, made.free, meaning, catalogue), tuple(resources), reserved)

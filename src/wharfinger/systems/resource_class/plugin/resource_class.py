@@ -6,7 +6,7 @@ assumed on a node, and the record is written with the Binding. If the pod alread
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
@@ -19,6 +19,7 @@ from wharfinger.api.validation.resources import is_unqualified
 from wharfinger.api.views import Pod
 from wharfinger.framework.columns import Ints, Rows
 from wharfinger.framework.events import NODE, POD, Action, WakeUp
+from wharfinger.framework.explaining import AskedAmount, ExplainedTable
 from wharfinger.framework.plugin import MAX_SCORE, Plugin, Prepared, Scope
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.simulation import Simulation
@@ -32,6 +33,7 @@ from wharfinger.systems.resource_class.plugin.holdings import (
     Slot,
     demand,
     effective,
+    free_units,
     held_by,
     holding,
     record_fault,
@@ -109,6 +111,33 @@ class ResourceClasses(Plugin):
             WakeUp(CLASS, Action.ALL, _requests_class),
         )
 
+    def explained(self, pod: Pod, rows: Sequence[int]) -> Iterator[ExplainedTable]:
+        """The devices of the nodes, and for which of the requested names each can be used."""
+        catalogue = self._ledger.catalogue
+        meanings = {
+            name: meaning
+            for amounts in requested(pod).values()
+            for name in amounts
+            if (meaning := catalogue.meaning(name)) is not None and not meaning.per_cluster
+        }
+        lines = []
+        for row in rows if meanings else ():
+            for slot in self._ledger.slots(row):
+                names = [name for name, meaning in sorted(meanings.items()) if slot.set in meaning.sets]
+                if any(slot.raw == meaning.raw for meaning in meanings.values()):
+                    found = catalogue.sets[slot.set]
+                    properties = (
+                        "" if found is None else ", ".join(f"{k}={v}" for k, v in sorted(found.properties.items()))
+                    )
+                    node = self.tables.name(row)
+                    lines.append(
+                        (node, slot.raw, properties, slot.capacity, slot.free, ", ".join(names) or "nothing asked")
+                    )
+        if lines:
+            yield ExplainedTable(
+                "Devices", ("node", "resource", "properties", "healthy", "free", "serves"), tuple(lines)
+            )
+
     # scheduling cycle
 
     def shape_key(self, pod: Pod) -> Hashable:
@@ -142,6 +171,8 @@ class ResourceClasses(Plugin):
         meanings: dict[str, Meaning] = {}
         for name in sorted({name for amounts in asked.values() for name in amounts}):
             meaning = self._ledger.catalogue.meaning(name)
+            if meaning is None and self._ledger.catalogue.is_served(name):
+                continue
             if meaning is None and (is_unqualified(name) or name.startswith(ALIAS_PREFIX)):
                 return unresolvable(f'unknown class "{name}"')
             if meaning is not None and not meaning.per_cluster:
@@ -342,6 +373,15 @@ class _Asked(_Devices):
         return (
             f"Insufficient {wanted.name} (devices in the cluster: {devices} matching, {healthy} healthy, {free} free)"
         )
+
+    def amounts(self, row: int, simulation: Simulation | None = None) -> list[AskedAmount]:
+        """Free units of each name by itself: requests that share devices may fit only one at a time."""
+        slots = self._ledger.slots(row)
+        free, catalogue = self._free(row, slots, simulation), self._ledger.catalogue
+        return [
+            AskedAmount(each.name, each.amount, free_units(slots, free, each.meaning, catalogue))
+            for each in self._wanted
+        ]
 
     def allocate(self, pod: Pod, row: int) -> Allocation | None:
         slots = self._ledger.slots(row)

@@ -88,7 +88,14 @@ class CountedPolicy:
         counted = self.counting.pods.get(key)
         if counted is None or counted.share(counted.signature) is None:
             return None
-        return self.rules.priority(self._groups[counted.signature].unit(counted.order))
+        return self.rules.priority(self.unit_of(key))
+
+    def unit_of(self, key: ObjectKey) -> int | None:
+        """The unit that a counted pod is charged to; None if its node is in no unit, or if it takes no place."""
+        counted = self.counting.pods[key]
+        if counted.share(counted.signature) is None:
+            return None
+        return self._groups[counted.signature].unit(counted.order)
 
     @property
     def costs_differ(self) -> bool:

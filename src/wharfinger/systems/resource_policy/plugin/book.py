@@ -56,6 +56,11 @@ class Book:
     def policies(self, namespace: str) -> Collection[ScheduledPolicy]:
         return self._policies.get(namespace, {}).values()
 
+    def spec(self, namespace: str, name: str) -> Document:
+        """The spec of a policy as it was written."""
+        found: Document = self._specs.get((namespace, name)) or {}
+        return found
+
     def set(self, old: Document | None, new: Document | None) -> None:
         """Add, update or delete a policy. Every profile reports each change; only the first report has an effect."""
         document = new or old

@@ -51,6 +51,10 @@ class Charges:
         limit = self._limits[unit]
         return ("" if limit is None else f"{self.counts[unit]} of {limit} pods"), ""
 
+    def raised(self, unit: int, size: Mapping[str, int] | None = None) -> dict[str, int]:
+        """How the limit of a unit must change so that one more pod fits."""
+        return {} if self.has_room(unit) else {"maxCount": self._taken[unit] + 1}
+
     def unit(self, order: Order) -> int | None:
         """The unit a pod is charged to; None if its node is in no unit."""
         units, rank = self._filed[order]

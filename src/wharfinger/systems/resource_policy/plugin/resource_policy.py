@@ -6,17 +6,19 @@ tables for this, so the plugin needs no Reserve and Unreserve of its own. All pr
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 from wharfinger.api.views import Pod
 from wharfinger.framework.events import FOREIGN_NODE, NODE, POD, Action, WakeUp
+from wharfinger.framework.explaining import ExplainedTable, Suggestion
 from wharfinger.framework.plugin import Plugin, Prepared
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.status import Status, unresolvable
 from wharfinger.framework.tables import Tables
 from wharfinger.systems.resource_policy.plugin.answers import Governed
 from wharfinger.systems.resource_policy.plugin.book import PolicyKey, book_of
+from wharfinger.systems.resource_policy.plugin.explaining import suggestions, units_table
 from wharfinger.systems.resource_policy.rules.policy import NEXT_UNITS
 
 KIND = "ResourcePolicy"
@@ -42,6 +44,22 @@ class ResourcePolicyPlugin(Plugin):
 
     def observe(self, kind: str, old: Any, new: Any) -> None:
         self._book.set(old, new)
+
+    def explained(self, pod: Pod, rows: Sequence[int]) -> Iterator[ExplainedTable]:
+        shape = self.tables.shapes.of(pod)
+        for policy, signature in self._book.governing(shape):
+            yield units_table(policy, signature, shape)
+
+    def suggestions(self, pod: Pod, rows: Sequence[int]) -> Iterator[Suggestion]:
+        shape = self.tables.shapes.of(pod)
+        governing = self._book.governing(shape)
+        if len(governing) == 1:
+            policy, signature = governing[0]
+            yield from suggestions(policy, signature, shape, self._book.spec(policy.rules.namespace, policy.rules.name))
+            return
+        for policy, _ in governing:
+            namespace, name = policy.rules.namespace, policy.rules.name
+            yield Suggestion(KIND, namespace, name, f"delete ResourcePolicy {namespace}/{name}")
 
     # -- scheduling cycle
 

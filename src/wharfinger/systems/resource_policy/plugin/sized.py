@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from wharfinger.api.resources import amount_text, quantity_of
 from wharfinger.systems.resource_policy.plugin.charges import Order, Units
-from wharfinger.systems.resource_policy.rules.wording import amount_text
 
 Size = Mapping[str, int]
 """Requests of a pod: CPU in millicores, other resources in whole units."""
@@ -47,6 +48,22 @@ class Limit:
                 lacking.append("{}: {} of {} used, {} requested".format(name, *texts))
         return ", ".join(full), ", ".join(lacking)
 
+    def raised(self, count: int, used: Size, size: Size, total: int) -> dict[str, Any]:
+        """The fields of a unit, as manifests write them, that must change so that a pod fits, with the least values."""
+        found: dict[str, Any] = {}
+        if self.count is not None and count >= self.count:
+            found["maxCount"] = count + 1
+        if self.percent is not None and count + 1 > -(-self.percent * total // 100):
+            found["maxPercent"] = min(count * 100 // total + 1, 100)
+        short = {
+            name: quantity_of(name, used.get(name, 0) + size[name])
+            for name, most in self.resources.items()
+            if size.get(name, 0) > 0 and used.get(name, 0) + size[name] > most
+        }
+        if short:
+            found["maxResources"] = short
+        return found
+
 
 class SizedCharges:
     """Like `Charges`, for limits of any kind."""
@@ -78,6 +95,11 @@ class SizedCharges:
     def shortages(self, unit: int, size: Size = NOTHING) -> tuple[str, str]:
         self._recompute()
         return self._limits[unit].shortages(self._counts[unit], self._used[unit], size, self._total + 1)
+
+    def raised(self, unit: int, size: Size = NOTHING) -> dict[str, Any]:
+        """How the limits of a unit must change so that a pod fits; see `Limit.raised`."""
+        self._recompute()
+        return self._limits[unit].raised(self._counts[unit], self._used[unit], size, self._total + 1)
 
     def unit(self, order: Order) -> int | None:
         self._recompute()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from wharfinger.api.resources import CPU
 from wharfinger.api.wording import counted
 
 
@@ -32,13 +31,3 @@ def usage(count: int, most: str, groups: int | None) -> str:
 def group_text(keys: Sequence[str], values: Sequence[str | None]) -> str:
     """A group, such as `app=web,team=x`; a key that its pods lack is left out."""
     return ",".join(f"{key}={value}" for key, value in zip(keys, values, strict=True) if value is not None)
-
-
-def amount_text(resource: str, amount: int) -> str:
-    """An amount as decisions hold it: millicores of CPU, whole units of all others."""
-    if resource == CPU:
-        return f"{amount / 1000:g}"
-    for suffix, size in (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20)):
-        if amount and amount % size == 0:
-            return f"{amount // size}{suffix}"
-    return str(amount)

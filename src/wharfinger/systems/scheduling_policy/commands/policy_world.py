@@ -205,16 +205,19 @@ async def world_of_cluster(client: Client, inputs: Inputs, *, pods_of: str | Non
 
 
 async def _settings(client: Client) -> SchedulingPolicySettings:
-    """The settings that the webhook of a real cluster publishes; the defaults where there is none."""
+    """The settings that the webhook of a real cluster publishes, or those of a running `wharf up`; the defaults where
+    there is neither."""
     from wharfinger.api.errors import Forbidden, NotFound
     from wharfinger.api.kinds.builtin import VALIDATING_WEBHOOKS
+    from wharfinger.client.running_configuration import running_configuration
     from wharfinger.systems.scheduling_policy.admission.webhook import SETTINGS
     from wharfinger.webhook.configurations import NAME
 
     with suppress(NotFound, Forbidden, msgspec.ValidationError, KeyError):
         found = await client.get(VALIDATING_WEBHOOKS, NAME)
         return msgspec.json.decode(found["metadata"]["annotations"][SETTINGS], type=SchedulingPolicySettings)
-    return SchedulingPolicySettings()
+    running = await running_configuration(client)
+    return SchedulingPolicySettings() if running is None else running.of(SchedulingPolicySettings)
 
 
 # Judging

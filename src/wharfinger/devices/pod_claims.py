@@ -10,7 +10,6 @@ from wharfinger.api.registry import Document
 from wharfinger.api.views import Pod
 from wharfinger.api.views.pods import PodResourceClaim
 
-FINALIZER = "resource.kubernetes.io/delete-protection"
 POD_CLAIM = "resource.kubernetes.io/pod-claim-name"
 """Annotation of a claim that was made from a template: the name by which the pod refers to it."""
 _LONGEST_PREFIX = 57  # of a name with 63 characters, after a hyphen and five random ones

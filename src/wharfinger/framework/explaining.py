@@ -1,0 +1,42 @@
+"""What plugins tell `wharf explain` beside their statuses: amounts, tables, and changes that may help."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class AskedAmount:
+    """How much of a resource a pod asks for, and how much of it a node has free: cpu in thousandths, others whole."""
+
+    resource: str
+    asked: int
+    free: int
+
+    @property
+    def lacking(self) -> int:
+        return max(self.asked - self.free, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedTable:
+    """Facts about a pod, such as the units of its policy or the reservations that it may use."""
+
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+
+    def document(self) -> dict[str, Any]:
+        return {"title": self.title, "rows": [dict(zip(self.header, row, strict=True)) for row in self.rows]}
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """A change to an object of a system that may let a pod in; whoever shows it tries it first."""
+
+    kind: str  # of the object
+    namespace: str
+    name: str
+    change: str  # in the imperative
+    document: Any = None  # what takes the place of the object; None: it is deleted

@@ -1,0 +1,146 @@
+"""Checks the invariants while a history is played, step by step and at rest."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from wharfinger.fuzz.history import PlainHistory
+from wharfinger.fuzz.invariants.admission import PodsAdmitted
+from wharfinger.fuzz.invariants.base import Invariant
+from wharfinger.fuzz.invariants.binding import BoundOnce
+from wharfinger.fuzz.invariants.devices import DevicesHeldOnce
+from wharfinger.fuzz.invariants.preemption import PreemptionHelps
+from wharfinger.fuzz.invariants.quota import QuotaKept
+from wharfinger.fuzz.invariants.reserving import ReservedMeansReserved
+from wharfinger.fuzz.invariants.room import NoOvercommit
+from wharfinger.fuzz.invariants.units import UnitLimits
+from wharfinger.fuzz.resting import REST_CHECKS, RestingCluster
+from wharfinger.scenario.document import Scenario, ScenarioStep
+from wharfinger.simulate.cluster import SimulatedCluster
+from wharfinger.simulate.loop import Deadlock, NoProgress
+
+INVARIANTS: tuple[type[Invariant], ...] = (
+    NoOvercommit,
+    BoundOnce,
+    ReservedMeansReserved,
+    UnitLimits,
+    QuotaKept,
+    DevicesHeldOnce,
+    PodsAdmitted,
+    PreemptionHelps,
+)
+UNBROKEN = "unbroken"
+"""No component ends, or meets an error that it did not expect."""
+NAMES: tuple[str, ...] = (*(each.name for each in INVARIANTS), *REST_CHECKS, UNBROKEN)
+RECOUNT_EVERY = 50  # steps after which the sums of the checks are compared with a plain count
+
+
+@dataclass(frozen=True, slots=True)
+class InvariantViolation:
+    invariant: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"invariant {self.invariant} is violated: {self.message}"
+
+
+class InvariantChecker:
+    """Implements `wharfinger.scenario.runner.StepWatcher`."""
+
+    def __init__(self, world: SimulatedCluster, names: Iterable[str] = NAMES) -> None:
+        self._world = world
+        self._names = frozenset(names)
+        modes = {getattr(each, "mode", "") for each in world.configuration.blocks}
+        self.history = PlainHistory(version=0, enforced="enforce" in modes)
+        self._invariants = [each(self.history) for each in INVARIANTS if each.name in self._names]
+        self._steps = 0
+        self._errors: list[str] = []
+        world.on_scheduler = self.history.follow
+        self._observe()  # what there is before the first step is not judged
+
+    async def after_step(self, step: ScenarioStep) -> list[str]:
+        return [str(each) for each in await self.check(step)]
+
+    async def finish(self) -> list[str]:
+        return [str(each) for each in await self.rest()]
+
+    async def check(self, step: ScenarioStep) -> list[InvariantViolation]:
+        """What does not hold after a step. One that does nothing and has no time lets everything come to rest."""
+        self._steps += 1
+        found = self._observe()
+        if step.at is None and not step.acts:
+            found += await self.rest()
+        elif self._steps % RECOUNT_EVERY == 0:
+            found += [InvariantViolation(each.name, text) for each in self._invariants for text in each.recount()]
+        return found
+
+    async def rest(self) -> list[InvariantViolation]:
+        """Faults end and everything settles; then what must hold at rest is checked."""
+        resting = RestingCluster(self._world, self.history, self._observe)
+        try:
+            await resting.settle()
+            found = self._observe()
+            found += [InvariantViolation(each.name, text) for each in self._invariants for text in each.recount()]
+            for name, check in REST_CHECKS.items():
+                if name in self._names:
+                    found += [InvariantViolation(name, text) for text in await check(resting)]
+        except (NoProgress, Deadlock) as error:
+            found = [InvariantViolation("liveness", str(error))] if "liveness" in self._names else []
+        return found + self._observe()
+
+    def _observe(self) -> list[InvariantViolation]:
+        found = []
+        self.history.now = self._world.clock.now()
+        for change in self.history.advance(self._world.store):
+            for invariant in self._invariants:
+                found += [InvariantViolation(invariant.name, text) for text in invariant.changed(change)]
+        for invariant in self._invariants:
+            found += [InvariantViolation(invariant.name, text) for text in invariant.stepped()]
+        if UNBROKEN in self._names:
+            found += [InvariantViolation(UNBROKEN, text) for text in (*self._world.broken(), *_ERRORS)]
+        _ERRORS.clear()
+        return found
+
+
+def watcher(world: SimulatedCluster, scenario: Scenario) -> InvariantChecker:
+    """What checks the invariants that a scenario names. Raises ValueError if there is none of a name."""
+    unknown = sorted(set(scenario.invariants) - set(NAMES))
+    if unknown:
+        raise ValueError(f"no invariant {', '.join(unknown)}; there are {', '.join(NAMES)}")
+    return InvariantChecker(world, scenario.invariants)
+
+
+_ERRORS: list[str] = []
+
+
+class _ErrorCollector(logging.Handler):
+    """Collects the errors that components log because they did not expect them."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None:
+            where = error.__traceback__
+            while where is not None and where.tb_next is not None:
+                where = where.tb_next
+            place = f" at {where.tb_frame.f_code.co_filename.rpartition('/')[2]}:{where.tb_lineno}" if where else ""
+            _ERRORS.append(f"{record.getMessage()}: {type(error).__name__}: {error}{place}")
+
+
+@contextmanager
+def collecting_errors() -> Iterator[None]:
+    """Inside, what components log is not printed, and errors that they did not expect are violations."""
+    logger, handler = logging.getLogger("wharfinger"), _ErrorCollector(logging.ERROR)
+    propagate, level = logger.propagate, logger.level
+    logger.addHandler(handler)
+    logger.propagate = False
+    logger.setLevel(logging.ERROR)
+    _ERRORS.clear()
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = propagate
+        logger.setLevel(level)

@@ -1,0 +1,151 @@
+"""Random faults of requests, watches, processes, nodes and agents, and what the hands of others do."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+
+from wharfinger.api.kinds.builtin import NODES, PODS
+from wharfinger.api.registry import Document
+from wharfinger.fuzz.history import PlainHistory, node_of
+from wharfinger.fuzz.steps import FuzzStep, applied, faulted, patched
+from wharfinger.scenario.document import REQUEST_FAULTS, WATCH_FAULTS
+
+_BY = ("scheduler", "scheduler", "controllers", "nodes", "")
+_TO = ("pods/binding", "pods", "pods/status", "reservations", "reservations/status", "")
+_WATCHED = ("pods", "pods", "nodes", "reservations", "resourcepolicies", "persistentvolumeclaims", "")
+
+
+class RandomFaults:
+    def __init__(self, rng: random.Random, history: PlainHistory) -> None:
+        self._rng = rng
+        self._history = history
+        self._standby = False
+
+    def table(self) -> Iterable[tuple[str, Callable[[], FuzzStep | None]]]:
+        """Every kind of fault with its group."""
+        for kind in REQUEST_FAULTS:
+            yield "requests", lambda kind=kind: self._request(kind)  # type: ignore[misc]  # bound now
+        for kind in WATCH_FAULTS:
+            yield "watches", lambda kind=kind: self._watch(kind)  # type: ignore[misc]  # bound now
+        for part in ("scheduler", "controllers", "nodes"):
+            yield "processes", lambda part=part: self._crash(part)  # type: ignore[misc]  # bound now
+            yield "processes", lambda part=part: self._pause(part)  # type: ignore[misc]  # bound now
+        yield "processes", self._leaders
+        yield "nodes", self._node_down
+        yield "nodes", self._node_shrunk
+        yield "hands", self._foreign_bind
+        yield "hands", self._edited_record
+        yield "hands", self._provision
+        yield "agents", self._agent_stopped
+        yield "agents", self._stale_inventory
+
+    # -- requests, watches and processes
+
+    def _request(self, kind: str) -> FuzzStep:
+        rng = self._rng
+        fault: Document = {"request": kind, "by": rng.choice(_BY), "to": rng.choice(_TO), "count": rng.randint(1, 4)}
+        if kind in ("slow", "late"):
+            fault["delay"] = rng.choice((0.05, 0.7, 5.0, 20.0))
+        return faulted(f"request {kind}", **_given(fault))
+
+    def _watch(self, kind: str) -> FuzzStep:
+        rng = self._rng
+        fault: Document = {"watch": kind, "by": rng.choice(_BY), "to": rng.choice(_WATCHED), "count": rng.randint(1, 4)}
+        if kind in ("delay", "stale"):
+            fault["delay"] = rng.choice((0.05, 1.0, 10.0, 40.0))
+        return faulted(f"watch {kind}", **_given(fault))
+
+    def _crash(self, part: str) -> FuzzStep:
+        rng = self._rng
+        if self._standby and part == "scheduler":
+            part = rng.choice(("scheduler", "standby"))
+        fault: Document = {"crash": part, "delay": rng.choice((0.0, 0.0, 0.5, 5.0, 60.0))}
+        if rng.random() < 0.6:
+            fault["after"] = rng.randint(1, 6)
+        return faulted(f"crash {part}", **fault)
+
+    def _pause(self, part: str) -> FuzzStep:
+        rng = self._rng
+        if self._standby and part == "scheduler":
+            part = rng.choice(("scheduler", "standby"))
+        return faulted(f"pause {part}", pause=part, delay=rng.choice((0.5, 5.0, 14.0, 40.0)))
+
+    def _leaders(self) -> FuzzStep | None:
+        if self._standby:
+            return None
+        self._standby = True
+        return faulted("two candidates", standby="scheduler")
+
+    # -- nodes
+
+    def _one(self, plural: str, filter: Callable[[Document], bool] = lambda document: True) -> Document | None:
+        found = [each for each in self._history.of(plural) if filter(each)]
+        return self._rng.choice(found) if found else None
+
+    def _node_down(self) -> FuzzStep | None:
+        node = self._one("nodes")
+        if node is None:
+            return None
+        return faulted("node down", node=node["metadata"]["name"], down=self._rng.random() < 0.6)
+
+    def _node_shrunk(self) -> FuzzStep | None:
+        node = self._one("nodes")
+        if node is None:
+            return None
+        room = {"cpu": str(self._rng.randint(0, 3)), "pods": self._rng.choice(("1", "3"))}
+        return patched("shrink node", NODES, node, {"status": {"allocatable": room}})
+
+    # -- the hands of others
+
+    def _foreign_bind(self) -> FuzzStep | None:
+        """Another scheduler binds a pod: one of its own, or one of ours."""
+        node = self._one("nodes")
+        if node is None:
+            return None
+        number = len(self._history.decisions) + self._rng.randint(0, 10**6)
+        spec: Document = {
+            "containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": self._rng.choice("123")}}}],
+            "nodeName": node["metadata"]["name"],
+            "schedulerName": self._rng.choice(("other", "default-scheduler")),
+        }
+        metadata = {"name": f"foreign{number}", "namespace": "default", "labels": {"app": "web"}}
+        return applied("foreign pod", {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+
+    def _edited_record(self) -> FuzzStep | None:
+        pod = self._one("pods", lambda each: bool(node_of(each)))
+        if pod is None:
+            return None
+        names = (
+            "scheduling.koordinator.sh/reservation-allocated",
+            "scheduling.sigs.x-k8s.io/allocated-compute-resources",
+            "controller.kubernetes.io/pod-deletion-cost",
+        )
+        value = self._rng.choice((None, "{}", "7"))
+        return patched("edit record", PODS, pod, {"metadata": {"annotations": {self._rng.choice(names): value}}})
+
+    def _provision(self) -> FuzzStep:
+        return faulted("provisioning fails", provision="fail", count=self._rng.randint(1, 3))
+
+    # -- agents
+
+    def _agent_stopped(self) -> FuzzStep | None:
+        cluster = self._one("managedclusters")
+        if cluster is None:
+            return None
+        return faulted("agent stopped", agent=cluster["metadata"]["name"], stopped=self._rng.random() < 0.6)
+
+    def _stale_inventory(self) -> FuzzStep | None:
+        """The device agent of a node reports fewer devices, or none."""
+        node = self._one("nodes", lambda each: bool(each["status"].get("computeResources")))
+        if node is None:
+            return None
+        resources = [dict(each) for each in node["status"]["computeResources"]]
+        chosen = self._rng.choice(resources)
+        devices = list(chosen.get("devices") or ())
+        chosen["allocatableDevices"] = devices[: self._rng.randint(0, len(devices))]
+        return patched("stale inventory", NODES, node, {"status": {"computeResources": resources}})
+
+
+def _given(fault: Document) -> Document:
+    return {name: value for name, value in fault.items() if value != ""}

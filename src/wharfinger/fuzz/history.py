@@ -1,0 +1,126 @@
+"""What happened, in plain documents: the objects as the API server holds them, every change in order, and what our
+schedulers decided on the basis of which versions. Invariants read this and nothing else."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from wharfinger.api.registry import Document
+from wharfinger.api.views import Pod
+from wharfinger.framework.status import Status
+from wharfinger.scheduler.scheduler import Scheduler
+from wharfinger.simulate.processes import ProcessRun
+from wharfinger.store import Store
+
+_IGNORED = frozenset(("events", "leases"))
+ALLOCATED = "scheduling.koordinator.sh/reservation-allocated"
+
+
+@dataclass(frozen=True, slots=True)
+class PlainChange:
+    """One write: an object before and after it. `before` is None for a creation, `after` for a removal."""
+
+    plural: str
+    version: int
+    before: Document | None
+    after: Document | None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        metadata = (self.after or self.before or {})["metadata"]
+        return metadata.get("namespace") or "", metadata["name"]
+
+
+@dataclass(frozen=True, slots=True)
+class TracedDecision:
+    """A node that one of our schedulers chose, and the versions that it had seen of every kind."""
+
+    run: ProcessRun
+    node: str
+    seen: dict[str, int]
+
+
+@dataclass(slots=True)
+class PlainHistory:
+    objects: dict[str, dict[tuple[str, str], Document]] = field(default_factory=lambda: defaultdict(dict))
+    decisions: dict[str, TracedDecision] = field(default_factory=dict)  # by uid, the last one
+    version: int = 0
+    now: float = 0.0
+    enforced: bool = False  # whether scheduling policies are enforced
+
+    def follow(self, scheduler: Scheduler, run: ProcessRun) -> None:
+        """Notes the decisions of a scheduler from now on."""
+        engine, assume = scheduler.engine, scheduler.engine.assume
+
+        def noted(pod: Pod, node_name: str, profile: str | None = None) -> Status:
+            status = assume(pod, node_name, profile)
+            if status.ok:
+                self.decisions[pod.metadata.uid] = TracedDecision(run, node_name, dict(run.seen))
+            return status
+
+        engine.assume = noted  # type: ignore[method-assign]  # only watched, not changed
+
+    def advance(self, store: Store) -> Iterator[PlainChange]:
+        """The changes since the last call, one by one; `objects` has each when it is given."""
+        for plural, change in store.changes(self.version):
+            self.version = change.version
+            if plural in _IGNORED:
+                continue
+            objects = self.objects[plural]
+            metadata_key = (
+                (change.event.object.namespace, change.event.object.name) if change.event.object else ("", "")
+            )
+            before = objects.get(metadata_key)
+            after = None if change.after is None else msgspec.json.decode(change.after.data)
+            if after is None:
+                objects.pop(metadata_key, None)
+            else:
+                objects[metadata_key] = after
+            yield PlainChange(plural, change.version, before, after)
+        self.version = max(self.version, store.version)
+
+    def of(self, plural: str) -> list[Document]:
+        return list(self.objects[plural].values())
+
+
+def node_of(pod: Document) -> str:
+    return str((pod.get("spec") or {}).get("nodeName") or "")
+
+
+def is_terminal(pod: Document) -> bool:
+    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+
+
+def is_deleting(document: Document) -> bool:
+    return bool(document["metadata"].get("deletionTimestamp"))
+
+
+def title(document: Document) -> str:
+    metadata = document["metadata"]
+    return f"{metadata['namespace']}/{metadata['name']}" if metadata.get("namespace") else str(metadata["name"])
+
+
+def annotation(document: Document, name: str) -> str:
+    return str((document["metadata"].get("annotations") or {}).get(name) or "")
+
+
+def reservation_used(pod: Document) -> str:
+    """The uid of the reservation that a pod uses; empty if none."""
+    text = annotation(pod, ALLOCATED)
+    if not text:
+        return ""
+    try:
+        found: Any = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return ""
+    return str(found.get("uid") or "") if isinstance(found, dict) else ""
+
+
+def condition(document: Document, type: str) -> Document:
+    conditions = (document.get("status") or {}).get("conditions") or ()
+    return next((each for each in conditions if each.get("type") == type), {})

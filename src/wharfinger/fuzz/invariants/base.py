@@ -1,0 +1,29 @@
+"""What an invariant is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from wharfinger.fuzz.history import PlainChange, PlainHistory
+
+
+class Invariant:
+    """Something that must always hold. Each method yields a sentence for each violation."""
+
+    name: ClassVar[str]
+
+    def __init__(self, history: PlainHistory) -> None:
+        self.history = history
+
+    def changed(self, change: PlainChange) -> Iterator[str]:
+        """Called for every write, in order."""
+        yield from ()
+
+    def stepped(self) -> Iterator[str]:
+        """Called after every step of the history."""
+        yield from ()
+
+    def recount(self) -> Iterator[str]:
+        """For an invariant that keeps sums: says where they differ from a plain count over all objects."""
+        yield from ()

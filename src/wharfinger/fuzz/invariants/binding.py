@@ -1,0 +1,33 @@
+"""Bound once: the node of a pod never changes, and nothing that is being deleted is bound."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from wharfinger.fuzz.history import PlainChange, PlainHistory, is_deleting, node_of, title
+from wharfinger.fuzz.invariants.base import Invariant
+
+
+class BoundOnce(Invariant):
+    name = "bound-once"
+
+    def __init__(self, history: PlainHistory) -> None:
+        super().__init__(history)
+        self._nodes: dict[str, str] = {}  # by uid, of every pod that ever was
+
+    def changed(self, change: PlainChange) -> Iterator[str]:
+        pod = change.after
+        if change.plural != "pods" or pod is None:
+            return
+        uid, node = str(pod["metadata"]["uid"]), node_of(pod)
+        known = self._nodes.get(uid)
+        if known is not None and node != known:
+            yield f"pod {title(pod)} was on node {known}, and is now on {node or 'none'}"
+        if not node:
+            return
+        self._nodes[uid] = node
+        if known is None and change.before is not None:
+            if is_deleting(change.before):
+                yield f"pod {title(pod)} was bound to {node} while it was being deleted"
+            if str(change.before["metadata"]["uid"]) == uid and (change.before["spec"].get("schedulingGates")):
+                yield f"pod {title(pod)} was bound to {node} though it has scheduling gates"

@@ -1,0 +1,72 @@
+"""Preemption: somebody of strictly higher priority waits when the scheduler evicts a pod, and would fit on its node without
+the pods of lower priority. Budgets never allow a negative number of disruptions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from wharfinger.api.registry import Document
+from wharfinger.fuzz.history import PlainChange, PlainHistory, condition, is_deleting, is_terminal, node_of, title
+from wharfinger.fuzz.invariants.base import Invariant
+from wharfinger.fuzz.quantities import Milli, add, amounts, counted_requests, pod_requests
+
+MEMORY = 120.0  # seconds that somebody who waited is remembered: the scheduler may learn late that it left
+
+
+class PreemptionHelps(Invariant):
+    name = "preemption"
+
+    def __init__(self, history: PlainHistory) -> None:
+        super().__init__(history)
+        self._waited: dict[str, tuple[float, Document]] = {}  # by uid: when last, and the pod
+
+    def changed(self, change: PlainChange) -> Iterator[str]:
+        if change.plural == "poddisruptionbudgets" and change.after is not None:
+            if ((change.after.get("status") or {}).get("disruptionsAllowed") or 0) < 0:
+                yield f"budget {title(change.after)} allows a negative number of disruptions"
+        if change.plural != "pods":
+            return
+        for pod in (change.before, change.after):
+            if pod is not None and not node_of(pod) and not is_terminal(pod):
+                self._waited[pod["metadata"]["uid"]] = (self.history.now, pod)
+        before, after = change.before, change.after
+        if after is None or not node_of(after) or before is None:
+            return
+        told, earlier = condition(after, "DisruptionTarget"), condition(before, "DisruptionTarget")
+        if told.get("reason") != "PreemptionByScheduler" or earlier.get("reason") == told["reason"]:
+            return
+        if is_deleting(before):
+            return
+        yield from self._judge(after)
+
+    def _judge(self, victim: Document) -> Iterator[str]:
+        priority = _priority(victim)
+        now = self.history.now
+        self._waited = {uid: each for uid, each in self._waited.items() if now - each[0] <= MEMORY}
+        waiting = [pod for _, pod in self._waited.values()] + [
+            each for each in self.history.objects["pods"].values() if not node_of(each) and not is_terminal(each)
+        ]
+        preemptors = [
+            each for each in waiting if _priority(each) > priority and each["spec"].get("preemptionPolicy") != "Never"
+        ]
+        if not preemptors:
+            yield f"pod {title(victim)} of priority {priority} was preempted, but nobody of higher priority waits"
+        elif not any(self._fits(each, node_of(victim)) for each in preemptors):
+            yield f"pod {title(victim)} was preempted on node {node_of(victim)}, but that lets nobody in"
+
+    def _fits(self, pod: Document, name: str) -> bool:
+        """Whether there is room for the pod if all of lower priority go; a necessary condition."""
+        node = self.history.objects["nodes"].get(("", name))
+        if node is None:
+            return True
+        used: Milli = dict(pod_requests(pod["spec"]))
+        for each in self.history.objects["pods"].values():
+            if node_of(each) == name and not is_terminal(each) and _priority(each) >= _priority(pod):
+                if each["metadata"]["uid"] != pod["metadata"]["uid"] and not is_deleting(each):
+                    add(used, counted_requests(each))
+        room = amounts((node.get("status") or {}).get("allocatable"))
+        return all(used[each] <= room.get(each, 0) for each in ("cpu", "memory") if each in used)
+
+
+def _priority(pod: Document) -> int:
+    return int(pod["spec"].get("priority") or 0)

@@ -1,0 +1,102 @@
+"""Reserved means reserved: only owners use a reservation, and one that is Available ends only with a reason."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from wharfinger.api.registry import Document
+from wharfinger.fuzz.history import (
+    PlainChange,
+    PlainHistory,
+    condition,
+    is_deleting,
+    is_terminal,
+    node_of,
+    reservation_used,
+    title,
+)
+from wharfinger.fuzz.invariants.base import Invariant
+from wharfinger.fuzz.matching import owns
+
+
+class ReservedMeansReserved(Invariant):
+    name = "reserved-means-reserved"
+
+    def __init__(self, history: PlainHistory) -> None:
+        super().__init__(history)
+        self._by_uid: dict[str, Document] = {}
+        self._changed_at: dict[str, int] = {}  # by uid, of reservations and pods: the last version
+        self._consumers: dict[str, set[str]] = defaultdict(set)  # by the uid of a reservation: uids of bound pods
+
+    def changed(self, change: PlainChange) -> Iterator[str]:
+        if change.plural == "reservations":
+            yield from self._reservation_changed(change)
+        elif change.plural == "pods":
+            yield from self._pod_changed(change)
+
+    def _reservation_changed(self, change: PlainChange) -> Iterator[str]:
+        before, after = change.before, change.after
+        if after is not None:
+            self._by_uid[after["metadata"]["uid"]] = after
+            if before is None or before["spec"] != after["spec"] or _phase(before) != _phase(after):
+                self._changed_at[after["metadata"]["uid"]] = change.version
+        if before is None or _phase(before) != "Available":
+            return
+        if after is None or after["metadata"]["uid"] != before["metadata"]["uid"]:
+            return  # somebody deleted it: nothing of ours deletes one that is Available
+        phase = _phase(after)
+        if phase == "Available":
+            if before["status"].get("nodeName") != after["status"].get("nodeName"):
+                yield f"reservation {title(after)} was Available and changed its node"
+            return
+        ready = condition(after, "Ready")
+        if phase not in ("Succeeded", "Failed"):
+            yield f"reservation {title(after)} was Available and is now {phase or 'without a phase'}"
+        elif ready.get("status") != "False" or not ready.get("reason"):
+            yield f"reservation {title(after)} was Available and is now {phase}, but no condition says why"
+
+    def _pod_changed(self, change: PlainChange) -> Iterator[str]:
+        before, after = change.before, change.after
+        if before is not None and (after is None or is_terminal(after)):
+            for uids in self._consumers.values():
+                uids.discard(before["metadata"]["uid"])
+        if after is None:
+            return
+        uid = after["metadata"]["uid"]
+        if before is None or before["metadata"].get("labels") != after["metadata"].get("labels"):
+            self._changed_at[uid] = change.version
+        used = reservation_used(after)
+        if not used or not node_of(after) or is_terminal(after):
+            return
+        if before is not None and node_of(before) and reservation_used(before) == used:
+            return
+        decision = self.history.decisions.get(uid)
+        if decision is None or decision.node != node_of(after):
+            return  # adopted by a reservation, or another hand
+        self._consumers[used].add(uid)
+        reservation = self._by_uid.get(used)
+        if reservation is None:
+            yield f"pod {title(after)} uses a reservation that never was: {used}"
+            return
+        if self._changed_at.get(used, 0) > decision.seen.get("reservations", 0):
+            return
+        if self._changed_at.get(uid, 0) > decision.seen.get("pods", 0):
+            return
+        yield from self._may_use(after, reservation)
+
+    def _may_use(self, pod: Document, reservation: Document) -> Iterator[str]:
+        name = title(reservation)
+        if not any(owns(owner, pod) for owner in reservation["spec"].get("owners") or ()):
+            yield f"pod {title(pod)} uses reservation {name}, of which it is no owner"
+        if (reservation.get("status") or {}).get("nodeName") != node_of(pod):
+            yield f"pod {title(pod)} on node {node_of(pod)} uses reservation {name}, which is elsewhere"
+        if _phase(reservation) != "Available" or is_deleting(reservation):
+            yield f"pod {title(pod)} uses reservation {name}, which is {_phase(reservation)}"
+        others = self._consumers[reservation["metadata"]["uid"]]
+        if reservation["spec"].get("allocateOnce", True) and len(others) > 1:
+            yield f"{len(others)} pods use reservation {name}, which is for one pod"
+
+
+def _phase(reservation: Document) -> str:
+    return str((reservation.get("status") or {}).get("phase") or "")

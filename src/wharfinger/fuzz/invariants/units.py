@@ -1,0 +1,104 @@
+"""Unit limits: a decision of ours never exceeds the maxCount of a unit of a resource policy, and never leaves the units
+of a policy that requires them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from wharfinger.api.registry import Document
+from wharfinger.fuzz.history import PlainChange, PlainHistory, TracedDecision, is_deleting, is_terminal, node_of, title
+from wharfinger.fuzz.invariants.base import Invariant
+from wharfinger.fuzz.invariants.interference import Interference
+from wharfinger.fuzz.matching import selects
+
+
+class UnitLimits(Invariant):
+    name = "unit-limits"
+
+    def __init__(self, history: PlainHistory) -> None:
+        super().__init__(history)
+        self._interference = Interference(history)
+        self._policies_changed = 0
+        self._nodes_changed = 0
+        self._pods_changed: dict[str, int] = defaultdict(int)  # by namespace: not by us
+        self._runs: dict[str, dict[object, int]] = defaultdict(dict)  # by namespace and run: its last binding
+
+    def changed(self, change: PlainChange) -> Iterator[str]:
+        if change.plural == "resourcepolicies":
+            before, after = change.before, change.after
+            if before is None or after is None or before["spec"] != after["spec"]:
+                self._policies_changed = change.version
+        elif change.plural == "nodes":
+            self._nodes_changed = change.version
+        elif change.plural == "pods":
+            yield from self._pod_changed(change)
+
+    def _pod_changed(self, change: PlainChange) -> Iterator[str]:
+        before, after = change.before, change.after
+        decision = self._interference.observe(change)
+        namespace = change.key[0]
+        if decision is not None and after is not None:
+            if not self._excused(namespace, decision):
+                yield from self._check(after)
+            self._runs[namespace][decision.run] = change.version
+        elif after is not None and (
+            before is None
+            or node_of(before) != node_of(after)
+            or before["metadata"].get("labels") != after["metadata"].get("labels")
+        ):
+            self._pods_changed[namespace] = change.version
+
+    def _excused(self, namespace: str, decision: TracedDecision) -> bool:
+        seen = decision.seen
+        others = (version for run, version in self._runs[namespace].items() if run is not decision.run)
+        return (
+            self._policies_changed > seen.get("resourcepolicies", 0)
+            or self._nodes_changed > seen.get("nodes", 0)
+            or self._pods_changed[namespace] > seen.get("pods", 0)
+            or any(version > seen.get("pods", 0) for version in others)
+        )
+
+    def _check(self, pod: Document) -> Iterator[str]:
+        namespace, labels = pod["metadata"]["namespace"], pod["metadata"].get("labels") or {}
+        policies = [
+            each
+            for (where, _), each in self.history.objects["resourcepolicies"].items()
+            if where == namespace and selects(each["spec"].get("podSelector"), labels)
+        ]
+        if len(policies) != 1:
+            if policies:
+                yield f"pod {title(pod)} was bound though {len(policies)} resource policies govern it"
+            return
+        policy = policies[0]
+        units = [each for each in policy["spec"]["units"] if self._is_in(each, node_of(pod))]
+        if not units:
+            if policy["spec"].get("strategy", "required") == "required":
+                yield f"pod {title(pod)} is on node {node_of(pod)}, in no unit of resource policy {title(policy)}"
+            return
+        if len(units) > 1 or units[0].get("maxCount") is None:
+            return
+        count = sum(1 for each in self._group(policy, pod) if self._is_in(units[0], node_of(each)))
+        if count > units[0]["maxCount"]:
+            yield (
+                f"pod {title(pod)} is number {count} in unit {units[0]['name']} of resource policy {title(policy)}, "
+                f"which allows {units[0]['maxCount']}"
+            )
+
+    def _is_in(self, unit: Document, node: str) -> bool:
+        found = self.history.objects["nodes"].get(("", node))
+        return found is not None and selects(unit.get("nodeSelector"), found["metadata"].get("labels") or {})
+
+    def _group(self, policy: Document, pod: Document) -> Iterator[Document]:
+        """The pods that are counted together with this one."""
+        labels = pod["metadata"].get("labels") or {}
+        keys = [key for key in policy["spec"].get("matchLabelKeys") or () if key in labels]
+        ignored = (policy["spec"].get("matchPolicy") or {}).get("ignoreTerminatingPod", False)
+        for (namespace, _), each in self.history.objects["pods"].items():
+            theirs = each["metadata"].get("labels") or {}
+            if namespace != pod["metadata"]["namespace"] or not node_of(each) or is_terminal(each):
+                continue
+            if ignored and is_deleting(each):
+                continue
+            if selects(policy["spec"].get("podSelector"), theirs) and all(theirs.get(k) == labels[k] for k in keys):
+                yield each

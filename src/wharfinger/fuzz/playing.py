@@ -1,0 +1,145 @@
+"""Plays one history: drawn from a seed, or given as steps."""
+
+from __future__ import annotations
+
+import gc
+import time
+import zlib
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from wharfinger.api.configuration import load_configuration
+from wharfinger.api.kinds import registry
+from wharfinger.api.registry import Document
+from wharfinger.api.times import parse_time
+from wharfinger.client.memory import gc_rare
+from wharfinger.fuzz.checking import NAMES, InvariantChecker, InvariantViolation, collecting_errors
+from wharfinger.fuzz.generator import HistoryGenerator
+from wharfinger.fuzz.history import PlainHistory
+from wharfinger.fuzz.objects import NAMESPACES
+from wharfinger.fuzz.profiles import FuzzProfile
+from wharfinger.fuzz.steps import FuzzStep, rest
+from wharfinger.scenario import runner
+from wharfinger.scenario.document import DEFAULT_START
+from wharfinger.simulate.cluster import SimulatedCluster
+from wharfinger.simulate.loop import Deadlock, NoProgress
+
+DEFAULT_STEPS = 300
+
+
+@dataclass(slots=True)
+class PlayedHistory:
+    """What was done, and what went wrong. `violation` is the first one, at `steps[-1]`."""
+
+    seed: int
+    configuration: Document
+    steps: list[FuzzStep] = field(default_factory=list)
+    violations: list[InvariantViolation] = field(default_factory=list)
+    seconds: float = 0.0
+    version: int = 0  # of the store at the end: equal histories have equal ones
+    digest: int = 0
+    labels: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def failed(self) -> bool:
+        return bool(self.violations)
+
+
+def play_seed(seed: int, steps: int, profile: FuzzProfile, names: Sequence[str] = NAMES) -> PlayedHistory:
+    """Draws and plays a history; it ends at the first violation."""
+
+    def source(history: PlainHistory) -> HistoryGenerator:
+        return HistoryGenerator(seed, profile, history, registry())
+
+    first = source(PlainHistory())
+    played = PlayedHistory(seed, first.configuration())
+    with _world(played.configuration) as world:
+        checker = InvariantChecker(world, names)
+        generator = source(checker.history)
+
+        async def play() -> None:
+            await _begin(world)
+            for step in generator.setup():
+                if await _play(world, checker, step, played):
+                    return
+            while len(played.steps) < steps:
+                step = generator.next()
+                if await _play(world, checker, step, played):
+                    return
+                generator.synchronize(world.loop.time())
+            await _play(world, checker, rest(), played)
+
+        _run(world, play, played)
+    return played
+
+
+def play_steps(steps: Sequence[FuzzStep], configuration: Document, names: Sequence[str] = NAMES) -> PlayedHistory:
+    """Plays given steps, up to the first violation."""
+    played = PlayedHistory(0, configuration)
+    with _world(configuration) as world:
+        checker = InvariantChecker(world, names)
+
+        async def play() -> None:
+            await _begin(world)
+            for step in steps:
+                again = FuzzStep(step.at, step.action, step.label, step.document)
+                if await _play(world, checker, again, played):
+                    return
+
+        _run(world, play, played)
+    return played
+
+
+async def _play(world: SimulatedCluster, checker: InvariantChecker, step: FuzzStep, played: PlayedHistory) -> bool:
+    """Whether the history ends here."""
+    results = runner.Results()
+    played.steps.append(step)
+    played.labels[step.label] += 1
+    await runner.run_step(step.step, "", world, results)
+    step.refused = bool(results.rejections)
+    found = await checker.check(step.action if step.at is None else step.step)
+    if found:
+        played.violations += found
+    return bool(found)
+
+
+@contextmanager
+def _world(configuration: Document) -> Iterator[SimulatedCluster]:
+    """A simulated cluster that is closed in the end. Garbage is collected rarely, and not in the middle."""
+    with gc_rare(), collecting_errors():
+        world = SimulatedCluster(load_configuration(configuration), start=parse_time(DEFAULT_START), seed=0)
+        try:
+            yield world
+        finally:
+            world.close()
+    del world
+    gc.collect()
+
+
+async def _begin(world: SimulatedCluster) -> None:
+    for name in NAMESPACES:
+        await world.ensure_namespace(name)
+    world.start()
+    await world.loop.still()
+
+
+def _run(world: SimulatedCluster, play: Callable[[], Coroutine[Any, Any, None]], played: PlayedHistory) -> None:
+    began = time.process_time()
+    try:
+        world.loop.complete(play())
+    except (NoProgress, Deadlock) as error:
+        played.violations.append(InvariantViolation("liveness", str(error)))
+    played.seconds = time.process_time() - began
+    played.version = world.store.version
+    played.digest = _digest(world)
+
+
+def _digest(world: SimulatedCluster) -> int:
+    """A checksum over all objects, which equal histories share."""
+    found = 0
+    for stored in world.final_objects():
+        found = zlib.crc32(stored.data, found)
+    return found

@@ -1,0 +1,65 @@
+"""Profiles: which groups of operations and faults take part in a history, and how large the cluster is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+OPERATIONS = (
+    "pods",
+    "workloads",
+    "nodes",
+    "volumes",
+    "reservations",
+    "policies",
+    "devices",
+    "admission",
+    "placement",
+    "quota",
+)
+FAULTS = ("requests", "watches", "processes", "nodes", "hands", "agents")
+
+
+@dataclass(frozen=True, slots=True)
+class FuzzProfile:
+    name: str
+    description: str
+    operations: frozenset[str] = frozenset(OPERATIONS)
+    faults: frozenset[str] = frozenset(FAULTS)
+    nodes: tuple[int, int] = (1, 8)  # how many there are at the start
+    pods: tuple[int, int] = (0, 8)
+    most_pods: int = 40  # above this, pods are deleted rather than created
+
+
+def _profile(name: str, description: str, operations: str = "", faults: str = "", **sizes: object) -> FuzzProfile:
+    chosen = {
+        "operations": frozenset(operations.split() or OPERATIONS),
+        "faults": frozenset(() if faults == "none" else faults.split() or FAULTS),
+        **sizes,
+    }
+    return FuzzProfile(name, description, **chosen)  # type: ignore[arg-type]  # only sizes are passed on
+
+
+_SCHEDULING = "pods workloads nodes volumes reservations policies devices"
+
+PROFILES = {
+    each.name: each
+    for each in (
+        _profile("default", "small clusters, all operations, all faults"),
+        _profile(
+            "large", "50 nodes and 300 pods, all operations, all faults", nodes=(50, 50), pods=(300, 300), most_pods=320
+        ),
+        _profile("calm", "all operations, no faults", faults="none"),
+        _profile(
+            "scheduling",
+            "pods, nodes, volumes, reservations and policies",
+            _SCHEDULING,
+        ),
+        _profile("leaders", "crashes, pauses and two leaders", _SCHEDULING, "processes requests watches"),
+        _profile("requests", "lost and failing requests", faults="requests"),
+        _profile("watches", "late, broken and stale watches", faults="watches"),
+        _profile(
+            "tenants", "admission and quota", "pods workloads nodes admission quota devices", "requests watches hands"
+        ),
+        _profile("placement", "the hub of several clusters", "placement", "requests watches processes agents"),
+    )
+}

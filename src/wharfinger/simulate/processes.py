@@ -1,0 +1,206 @@
+"""The processes of a simulated control plane as faults see them: what happens to their requests and watches, and how one
+ends.
+
+A process that is killed sends nothing more: what its tasks do while they are cancelled does not reach the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, cast
+
+from msgspec.structs import replace
+
+from wharfinger.api.errors import (
+    ApiError,
+    Conflict,
+    Expired,
+    InternalError,
+    ServerTimeout,
+    ServiceUnavailable,
+    TooManyRequests,
+)
+from wharfinger.api.requests import READS, ApiRequest
+from wharfinger.client.interface import EventType, ListPage, WatchEvent
+from wharfinger.client.local import LocalClient
+from wharfinger.scenario.document import ScenarioFault
+from wharfinger.scenario.faults import BindFaults, FaultyClient
+
+T = TypeVar("T")
+
+_REFUSALS: dict[str, Callable[[], ApiError]] = {
+    "unsent": lambda: ServiceUnavailable("the connection was lost"),
+    "conflict": lambda: Conflict("the object has been modified; please apply your changes to the latest version"),
+    "throttled": lambda: TooManyRequests("too many requests, please try again later", retry_after=1),
+    "error": lambda: InternalError("the request was made to fail"),
+    "unavailable": lambda: ServiceUnavailable("the server is currently unable to handle the request"),
+    "timeout": lambda: ServerTimeout("the server did not answer in time", retry_after=1),
+}
+
+
+@dataclass(slots=True, eq=False)
+class ProcessRun:
+    """One run of a component, from its start to its end."""
+
+    name: str
+    number: int = 0
+    alive: bool = True
+    writes_left: int | None = None  # after so many writes of its own it is killed
+    down_for: float = 0.0  # seconds after which it is started again
+    seen: dict[str, int] = field(default_factory=dict)  # by kind: the version up to which it has seen all changes
+    _by_watch: dict[tuple[str, object, str, str], int] = field(default_factory=dict)
+
+    def saw(self, request: ApiRequest[Any], version: str) -> None:
+        """A process may watch a kind several times; what counts is the one that lags behind."""
+        if not version.isdigit():
+            return
+        plural = request.resource.plural
+        self._by_watch[plural, request.view, request.label_selector, request.field_selector] = int(version)
+        self.seen[plural] = min(each for key, each in self._by_watch.items() if key[0] == plural)
+
+
+class ProcessFaults:
+    """The faults still to inject into requests and watches; the first that fits is used."""
+
+    def __init__(self, kill: Callable[[ProcessRun], None]) -> None:
+        self._armed: list[tuple[ScenarioFault, int]] = []
+        self._kill = kill
+        self._moments: list[float] = []  # when, and...
+        self._versions: list[int] = []  # ...what the version was then, for lists that are stale
+
+    def arm(self, fault: ScenarioFault) -> None:
+        self._armed.append((fault, fault.count))
+
+    def clear(self) -> None:
+        self._armed.clear()
+
+    @property
+    def armed(self) -> bool:
+        return bool(self._armed)
+
+    def note(self, moment: float, version: int) -> None:
+        self._moments.append(moment)
+        self._versions.append(version)
+
+    def version_before(self, moment: float) -> int:
+        """The version at a moment; 0 if unknown."""
+        index = bisect_right(self._moments, moment)
+        return self._versions[index - 1] if index else 0
+
+    def take(self, run: ProcessRun, request: ApiRequest[Any], group: str, *kinds: str) -> ScenarioFault | None:
+        """Uses up one fault of a group, `request` or `watch`, if one fits."""
+        kind = request.resource.plural
+        if request.subresource:
+            kind += f"/{request.subresource}"
+        for index, (fault, left) in enumerate(self._armed):
+            which = fault.request if group == "request" else fault.watch
+            if which and (not kinds or which in kinds) and fault.by in ("", run.name) and fault.to in ("", kind):
+                if left > 1:
+                    self._armed[index] = (fault, left - 1)
+                else:
+                    del self._armed[index]
+                return fault
+        return None
+
+    def wrote(self, run: ProcessRun) -> None:
+        """Counts a write towards the death of the process. Does not return if that was the last one."""
+        if run.writes_left is None:
+            return
+        run.writes_left -= 1
+        if run.writes_left <= 0:
+            run.writes_left = None
+            self._kill(run)
+            raise ServiceUnavailable("the process was killed")
+
+
+class ProcessClient(FaultyClient):
+    """The client of one run of a component."""
+
+    def __init__(
+        self, client: LocalClient, binds: BindFaults, faults: ProcessFaults, run: ProcessRun, bind_faults: bool
+    ) -> None:
+        super().__init__(client, binds)
+        self._process_faults = faults
+        self.run = run
+        self._bind_faults = bind_faults
+
+    async def send(self, request: ApiRequest[T]) -> T:
+        run, faults = self.run, self._process_faults
+        if not run.alive:
+            raise ServiceUnavailable("the process was killed")
+        fault = faults.take(run, request, "request") if faults.armed else None
+        answer = await (self._deliver(request) if fault is None else self._disturbed(request, fault))
+        if request.verb == "list":
+            run.saw(request, cast("ListPage[Any]", answer).resource_version)
+        return answer
+
+    async def _deliver(self, request: ApiRequest[T]) -> T:
+        if request.verb == "list" and self._process_faults.armed:
+            request = self._dated(request)
+        if self._bind_faults:
+            answer = await super().send(request)
+        else:
+            answer = await LocalClient.send(self, request)
+        if request.verb not in READS:
+            self._process_faults.wrote(self.run)
+        return answer
+
+    async def _disturbed(self, request: ApiRequest[T], fault: ScenarioFault) -> T:
+        kind = fault.request
+        if kind in _REFUSALS:
+            raise _REFUSALS[kind]()
+        if kind == "slow":
+            await asyncio.sleep(fault.delay)
+            return await self._deliver(request)
+        if kind == "repeated":
+            with suppress(ApiError):  # the answer is lost
+                await self._deliver(request)
+            return await self._deliver(request)
+        answer = await self._deliver(request)
+        if kind == "lost":
+            raise ServiceUnavailable("the answer was lost")
+        await asyncio.sleep(fault.delay)
+        return answer
+
+    def _dated(self, request: ApiRequest[T]) -> ApiRequest[T]:
+        """A list as of some time ago, if a fault says so. The first page decides."""
+        if request.continue_token or request.resource_version:
+            return request
+        fault = self._process_faults.take(self.run, request, "watch", "stale")
+        if fault is None:
+            return request
+        version = self._process_faults.version_before(asyncio.get_running_loop().time() - fault.delay)
+        if not version:
+            return request
+        return replace(request, resource_version=str(version), version_match="Exact", limit=0)
+
+    async def stream(self, request: ApiRequest[WatchEvent[T]]) -> AsyncIterator[WatchEvent[T]]:
+        run, faults = self.run, self._process_faults
+        stream = super().stream(request)
+        seen = request.resource_version
+        try:
+            async for event in stream:
+                if not run.alive:
+                    return
+                if faults.armed and event.object is not None:
+                    fault = faults.take(run, request, "watch", "delay", "gap", "disconnect", "bookmark")
+                    if fault is not None:
+                        if fault.watch == "gap":
+                            raise Expired("too old resource version: the watch was made to end")
+                        if fault.watch == "disconnect":
+                            return
+                        if fault.watch == "bookmark":
+                            yield WatchEvent(EventType.BOOKMARK, None, seen)
+                            return
+                        await asyncio.sleep(fault.delay)
+                run.saw(request, event.resource_version)
+                seen = event.resource_version or seen
+                yield event
+        finally:
+            close = getattr(stream, "aclose", None)
+            if close is not None:
+                await close()

@@ -1,0 +1,101 @@
+"""Reports DRA devices: those of ResourceClasses that name a driver, of DeviceClasses, and of drivers, free and used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from wharfinger.api.registry import Document
+from wharfinger.devices.selectors import BadSelectorExpression, SelectorError, device_selector
+from wharfinger.devices.slices import DeviceContent
+from wharfinger.systems.resource_class.kinds.views import ResourceClass
+from wharfinger.systems.resource_class.plugin.report import ClassLine, NodeLine, ResourceLine
+from wharfinger.systems.resource_class.rules.compute_resources import compute_resource_name
+from wharfinger.systems.resource_class.rules.dra_devices import DeviceGroup, device_groups, driver_resource
+from wharfinger.systems.resource_class.rules.properties import matches
+
+DEVICE_CLASS = "DeviceClass"
+
+
+def device_report(
+    classes: Iterable[ResourceClass],
+    device_classes: Iterable[Document],
+    slices: Sequence[Document],
+    claims: Iterable[Document],
+) -> list[ClassLine]:
+    """ResourceClasses that name a driver, then DeviceClasses that are not theirs, then drivers, each sorted by name."""
+    groups = device_groups(slices, claims)
+    named = sorted((each for each in classes if each.spec.driver), key=lambda each: each.name)
+    lines = [_line(each.name, driver_resource(each.spec.driver), groups, class_matches(each)) for each in named]
+    for line, each in zip(lines, named):
+        line.alias = each.alias
+    kept = {each.name for each in named}
+    contents = _contents(slices)
+    for document in sorted(device_classes, key=lambda each: str(each["metadata"]["name"])):
+        name = document["metadata"]["name"]
+        if name not in kept:
+            line = _line(name, DEVICE_CLASS, groups, _selected(document, contents))
+            line.alias = (document.get("spec") or {}).get("extendedResourceName") or ""
+            lines.append(line)
+    for driver in sorted({group.driver for group in groups}):
+        line = _line(driver_resource(driver), driver, [group for group in groups if group.driver == driver])
+        line.is_class = False
+        lines.append(line)
+    return lines
+
+
+GroupTest = Callable[[DeviceGroup], bool]
+
+
+def class_matches(each: ResourceClass) -> GroupTest:
+    return lambda group: group.driver == each.spec.driver and matches(each.spec.selectors, group.properties)
+
+
+def _line(name: str, raw: str, groups: Iterable[DeviceGroup], wanted: GroupTest | None = None) -> ClassLine:
+    by_node: dict[str, list[DeviceGroup]] = {}
+    for group in groups:
+        if wanted is None or wanted(group):
+            by_node.setdefault(group.node, []).append(group)
+    line = ClassLine(name, raw)
+    for node, found in by_node.items():
+        resources = tuple(
+            ResourceLine(
+                compute_resource_name(driver_resource(group.driver), group.properties),
+                group.properties,
+                len(group.devices),
+                group.free,
+            )
+            for group in found
+        )
+        devices, used = sum(each.devices for each in resources), sum(group.used for group in found)
+        line.nodes.append(NodeLine(node, devices, used, devices - used, resources))
+    return line
+
+
+def _contents(slices: Iterable[Document]) -> dict[tuple[str, str, str], DeviceContent]:
+    found = {}
+    for slice in slices:
+        spec = slice.get("spec") or {}
+        driver, pool = spec.get("driver") or "", (spec.get("pool") or {}).get("name") or ""
+        for device in spec.get("devices") or ():
+            found[driver, pool, device.get("name") or ""] = DeviceContent(
+                driver,
+                bool(device.get("allowMultipleAllocations")),
+                device.get("attributes") or {},
+                device.get("capacity") or {},
+            )
+    return found
+
+
+def _selected(document: Document, contents: dict[tuple[str, str, str], DeviceContent]) -> GroupTest:
+    """Whether all selectors of a DeviceClass select a group; one that ends in an error does not."""
+    texts = [
+        (each.get("cel") or {}).get("expression") or "" for each in (document.get("spec") or {}).get("selectors") or ()
+    ]
+
+    def test(group: DeviceGroup) -> bool:
+        try:
+            return all(device_selector(text).matches(contents[group.devices[0]]) for text in texts)
+        except (BadSelectorExpression, SelectorError):
+            return False
+
+    return test

@@ -1,0 +1,247 @@
+"""`wharf up` on real files is killed again and again under load: no acknowledged write is lost, every start succeeds, and
+the time to ready stays flat.
+
+    python -m tests.fuzz.embedded --kills 1000 --seed 1
+
+Between kills, some episodes: the disk is full (a limit on the size of files), and an older copy of the data file is put
+back (then everything acknowledged since is gone, and versions must not be given twice).
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import ssl
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from tests.apiserver.running import Api, environment
+
+READY = 180.0  # seconds in which a start must succeed, on a busy machine
+DISK_FULL_EVERY, OLDER_FILE_EVERY = 25, 40  # kills
+WRITERS = 4
+_NETWORK = (OSError, http.client.HTTPException, ssl.SSLError)
+
+
+class Embedded:
+    """One data directory, and the `wharf up` that runs on it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, file_limit: int | None = None) -> float:
+        """Starts it and returns the seconds until it was ready. Raises AssertionError if that fails."""
+
+        def limit() -> None:
+            if file_limit is not None:
+                signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+                resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit, file_limit))
+
+        began = time.monotonic()
+        log = (self.directory.parent / "up.log").open("ab")
+        command = [sys.executable, "-m", "wharfinger.cli.main", "up", "--port", "0", "--nodes", "3"]
+        self._process = subprocess.Popen(
+            [*command, "--data-dir", str(self.directory)],
+            stdout=log,
+            stderr=log,
+            env=environment(),
+            start_new_session=True,
+            preexec_fn=limit,
+        )
+        log.close()
+        while time.monotonic() - began < READY:
+            assert self._process.poll() is None, "wharf up ended by itself; see up.log"
+            with suppress(*_NETWORK, ValueError, KeyError, FileNotFoundError):
+                if self.api().ask("GET", "/readyz").status == 200:
+                    return time.monotonic() - began
+            time.sleep(0.1)
+        raise AssertionError(f"wharf up was not ready within {READY:.0f} seconds; see up.log")
+
+    @property
+    def session(self) -> int:
+        """The id of the session that all its processes belong to."""
+        assert self._process is not None
+        return self._process.pid
+
+    def api(self) -> Api:
+        return Api(self.directory / "kubeconfig")
+
+    def kill(self) -> None:
+        """Kills all its processes at once, as a power failure would end them."""
+        assert self._process is not None
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        (self.directory / "kubeconfig").unlink(missing_ok=True)  # the next start writes a new one, with its port
+
+
+class LoadWriter(threading.Thread):
+    """Writes ConfigMaps of its own, and remembers what was acknowledged and what may or may not have happened."""
+
+    def __init__(self, api: Api, number: int, rng: random.Random, known: dict[str, str | None]) -> None:
+        super().__init__(daemon=True)
+        self._api, self._number, self._rng = api, number, rng
+        self.acknowledged = known  # by name: the value, or None if it is deleted
+        self.unknown: str = ""  # the name of the write that was not answered
+        self.version = 0  # the highest one that was acknowledged
+        self.writes = 0
+        self.stopping = False
+
+    def run(self) -> None:
+        with suppress(*_NETWORK):
+            while not self.stopping:
+                self._write(f"w{self._number}-{self._rng.randint(0, 5)}")
+
+    def _write(self, name: str) -> None:
+        path = "/api/v1/namespaces/default/configmaps"
+        value = str(self._rng.random()) + "x" * self._rng.choice((1, 100, 20_000))
+        body = {"metadata": {"name": name}, "data": {"value": value}}
+        exists = self.acknowledged.get(name) is not None
+        self.unknown = name
+        if not exists:
+            answer, result = self._api.ask("POST", path, body), value
+        elif self._rng.random() < 0.7:
+            answer, result = self._api.ask("PUT", f"{path}/{name}", body), value
+        else:
+            answer, result = self._api.ask("DELETE", f"{path}/{name}"), None
+        if answer.status in (200, 201):
+            self.unknown = ""
+            self.acknowledged[name] = result
+            self.writes += 1
+            if result is not None:
+                self.version = max(self.version, int(answer.json["metadata"]["resourceVersion"]))
+        elif answer.status in (404, 409):
+            self.unknown = ""
+            self.acknowledged[name] = None if answer.status == 404 else self._read(name)
+        else:
+            time.sleep(0.05)  # the disk is full
+
+    def _read(self, name: str) -> str | None:
+        answer = self._api.ask("GET", f"/api/v1/namespaces/default/configmaps/{name}")
+        return None if answer.status == 404 else answer.json["data"]["value"]
+
+
+def stored(api: Api) -> tuple[int, dict[str, str]]:
+    listing: Any = api.get("/api/v1/namespaces/default/configmaps")
+    items = {each["metadata"]["name"]: each["data"]["value"] for each in listing["items"] if "value" in each["data"]}
+    return int(listing["metadata"]["resourceVersion"]), items
+
+
+def lost(known: dict[str, str | None], unknown: set[str], found: dict[str, str]) -> list[str]:
+    """The acknowledged writes that are not there."""
+    return sorted(name for name, value in known.items() if name not in unknown and found.get(name) != value)
+
+
+class KillCampaign:
+    def __init__(self, directory: Path, seed: int) -> None:
+        self._rng = random.Random(seed)
+        self._embedded = Embedded(directory / "data")
+        self._copy = directory / "older"
+        self._known: list[dict[str, str | None]] = [{} for _ in range(WRITERS)]
+        self._highest = 0
+        self._unknown: set[str] = set()  # names of writes that were not answered
+        self.seconds: list[float] = []
+        self.writes = 0
+
+    def run(self, kills: int) -> None:
+        for number in range(kills):
+            full = number % DISK_FULL_EVERY == DISK_FULL_EVERY - 1
+            self.seconds.append(self._embedded.start(self._size() + 200_000 if full else None))
+            if full:
+                self._load(2.0)
+                self._embedded.kill()
+                self._embedded.start()
+            self._verify(number)
+            self._load(self._rng.uniform(0.05, 2.0))
+            if number % OLDER_FILE_EVERY == OLDER_FILE_EVERY - 1 and self._copy.exists():
+                self._put_back()
+            elif number % OLDER_FILE_EVERY == OLDER_FILE_EVERY // 2:
+                shutil.rmtree(self._copy, ignore_errors=True)
+                shutil.copytree(self._embedded.directory, self._copy)
+            if number % 10 == 9:
+                print(f"{number + 1} kills, {self.writes} writes, ready after {self.seconds[-1]:.1f} s", flush=True)
+
+    def _size(self) -> int:
+        return max((each.stat().st_size for each in self._embedded.directory.rglob("*") if each.is_file()), default=0)
+
+    def _load(self, seconds: float) -> None:
+        """Writes until everything is killed, at a random moment."""
+        api = self._embedded.api()
+        writers = [
+            LoadWriter(api, index, random.Random(self._rng.random()), known) for index, known in enumerate(self._known)
+        ]
+        for each in writers:
+            each.start()
+        time.sleep(seconds)
+        self._embedded.kill()
+        for each in writers:
+            each.stopping = True
+            each.join(60)
+            self.writes += each.writes
+            self._highest = max(self._highest, each.version)
+        self._unknown = {each.unknown for each in writers if each.unknown}
+
+    def _verify(self, number: int) -> None:
+        version, found = stored(self._embedded.api())
+        known = {name: value for each in self._known for name, value in each.items()}
+        missing = lost(known, self._unknown, found)
+        assert not missing, f"kill {number}: lost {missing}"
+        assert version >= self._highest, f"kill {number}: version {version} after {self._highest}"
+        for index, each in enumerate(self._known):
+            mine = {name: value for name, value in found.items() if name.startswith(f"w{index}-")}
+            each.clear()
+            each.update(mine)
+        self._unknown = set()
+
+    def _put_back(self) -> None:
+        """An older copy of everything: what was acknowledged since is gone; versions still only grow."""
+        shutil.rmtree(self._embedded.directory)
+        shutil.copytree(self._copy, self._embedded.directory)
+        self._embedded.start()
+        _, found = stored(self._embedded.api())
+        for index, each in enumerate(self._known):
+            each.clear()
+            each.update({name: value for name, value in found.items() if name.startswith(f"w{index}-")})
+        self._unknown = set()
+        self._highest = 0  # the note of how far versions had been given is in the copy, too
+        self._embedded.kill()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="wharf-kills-") as directory:
+        campaign = KillCampaign(Path(directory), options.seed)
+        campaign.run(options.kills)
+        tenth = max(1, len(campaign.seconds) // 10)
+        first, last = campaign.seconds[:tenth], campaign.seconds[-tenth:]
+        print(
+            json.dumps(
+                {
+                    "kills": options.kills,
+                    "writes": campaign.writes,
+                    "readyFirst": round(statistics.median(first), 2),
+                    "readyLast": round(statistics.median(last), 2),
+                }
+            )
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""One hour of churn on `wharf up`: pods come and go, and memory, files, descriptors and latency must stay flat.
+
+    python -m tests.fuzz.soak --minutes 60 --rate 20
+
+Prints one line a minute, and at the end how the last quarter compares with the second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.apiserver.running import Api
+from tests.fuzz.embedded import Embedded
+
+LIVING = 200  # pods that are there at a time
+
+
+@dataclass(frozen=True, slots=True)
+class SoakSample:
+    minute: int
+    memory: int  # bytes, of all processes
+    descriptors: int
+    file_size: int  # bytes, of the data directory without logs
+    latency: float  # milliseconds, the median of creations
+
+    def text(self) -> str:
+        return (
+            f"minute {self.minute}: memory {self.memory >> 20} MiB, descriptors {self.descriptors}, "
+            f"data {self.file_size >> 10} KiB, create {self.latency:.1f} ms"
+        )
+
+
+def processes(session: int) -> list[Path]:
+    """The processes of a session."""
+    found = []
+    for each in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (each / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[3]) == session:
+            found.append(each)
+    return found
+
+
+def sample(minute: int, session: int, directory: Path, latencies: list[float]) -> SoakSample:
+    memory = descriptors = 0
+    for each in processes(session):
+        try:
+            memory += int((each / "statm").read_text().split()[1]) * 4096
+            descriptors += len(list((each / "fd").iterdir()))
+        except OSError:
+            continue
+    size = sum(each.stat().st_size for each in directory.glob("*") if each.is_file())
+    return SoakSample(minute, memory, descriptors, size, statistics.median(latencies or [0.0]) * 1000)
+
+
+def pod(number: int) -> dict[str, object]:
+    spec = {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "10m"}}}]}
+    return {"metadata": {"name": f"churn-{number}"}, "spec": {**spec, "terminationGracePeriodSeconds": 1}}
+
+
+def churn(api: Api, session: int, directory: Path, minutes: float, rate: float) -> list[SoakSample]:
+    path, living, samples = "/api/v1/namespaces/default/pods", deque[int](), []
+    began, number, latencies = time.monotonic(), 0, []
+    while time.monotonic() - began < minutes * 60:
+        due = began + number / rate
+        time.sleep(max(0.0, due - time.monotonic()))
+        sent = time.monotonic()
+        answer = api.ask("POST", path, pod(number))
+        assert answer.status == 201, answer.data
+        latencies.append(time.monotonic() - sent)
+        living.append(number)
+        number += 1
+        if len(living) > LIVING:
+            assert api.ask("DELETE", f"{path}/churn-{living.popleft()}").status in (200, 404)
+        if time.monotonic() - began >= (len(samples) + 1) * 60:
+            samples.append(sample(len(samples) + 1, session, directory, latencies))
+            latencies = []
+            print(samples[-1].text(), flush=True)
+    return samples
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=60)
+    parser.add_argument("--rate", type=float, default=20, help="pods a second")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="wharf-soak-") as directory:
+        embedded = Embedded(Path(directory) / "data")
+        embedded.start()
+        try:
+            samples = churn(embedded.api(), embedded.session, embedded.directory, options.minutes, options.rate)
+        finally:
+            embedded.kill()
+    quarter = max(1, len(samples) // 4)
+    early, late = samples[quarter : 2 * quarter] or samples, samples[-quarter:]
+    compared = {
+        name: [round(statistics.mean(getattr(each, name) for each in part), 1) for part in (early, late)]
+        for name in ("memory", "descriptors", "file_size", "latency")
+    }
+    print(json.dumps({"minutes": options.minutes, "rate": options.rate, "secondQuarterAndLast": compared}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,244 @@
+"""Predicts a stage from the snapshot before it, with the code of `wharf plan`.
+
+A real control plane leaves some things open. Its scheduler chooses at random between nodes that are equally good; the
+order of equally important victims, and of pods that may equally well be scaled in, comes from a Go map or a cache; the
+components run beside each other, so that nobody knows whose request comes first. `RealChoices` and delays let a prediction make such choices as the real one did, and nothing
+else: if it then has the same outcome, that outcome was one of those to expect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from math import inf
+from pathlib import Path
+from random import Random
+from typing import TypeVar
+from unittest.mock import patch
+
+from tests.predictions.recording import SCHEDULER, STARTUP_SECONDS, StageRecord
+from tests.predictions.stages import perform, touch_budgets
+from tests.predictions.worlds import Document
+
+from wharfinger.admission.request import SYSTEM, User
+from wharfinger.api.configuration import Configuration, NodesSettings
+from wharfinger.api.kinds import registry
+from wharfinger.api.requests import ApiRequest
+from wharfinger.api.views import Pod
+from wharfinger.apiserver.credentials import CONTROLLERS
+from wharfinger.apiserver.credentials import SCHEDULER as SCHEDULER_USER
+from wharfinger.client.interface import WatchEvent
+from wharfinger.client.local import LocalClient
+from wharfinger.controllers import scale_in
+from wharfinger.engine import Engine
+from wharfinger.engine.outcome import Decision, Diagnosis, PreemptionResult
+from wharfinger.scenario import runner
+from wharfinger.scenario.document import ScenarioFault
+from wharfinger.simulate import components
+from wharfinger.simulate.cluster import SimulatedCluster
+from wharfinger.simulate.inputs import Inputs, files_of, read_inputs
+from wharfinger.simulate.simulation import SimulationOptions, prepare
+from wharfinger.store import Store
+from wharfinger.store.objects import decode_document
+
+T = TypeVar("T")
+
+CONFIGURATION = Configuration(
+    scheduler={"percentageOfNodesToScore": SCHEDULER["percentageOfNodesToScore"]},
+    nodes=NodesSettings(startup_seconds=STARTUP_SECONDS),
+)
+WRITE, WATCH = 0.008, 0.004  # seconds that a request, and the news of it, may take
+
+
+@dataclass(slots=True)
+class Prediction:
+    idle: list[Document]  # all objects when nothing was done
+    after: list[Document]  # and after the stage
+    retried: list[Document]  # and when the scheduler has tried pods that wait once more
+    refused: list[str]
+
+
+class RealChoices:
+    """What happened in the real cluster: the nodes that pods got, for those of one controller in the order of their
+    creation, and the order in which pods went."""
+
+    def __init__(self, record: StageRecord) -> None:
+        self._nodes: dict[tuple[str, str, str], list[str]] = defaultdict(list)
+        for pod in record.pods:
+            if pod.node:
+                self._nodes[_like(pod.namespace, pod.owner, pod.name)].append(pod.node)
+        self._deleted = {uid: number for number, uid in enumerate(record.deleted)}
+
+    def deleted(self, pod: Pod) -> float:
+        """Sort key: the pod that went first comes first."""
+        return self._deleted.get(pod.metadata.uid, inf)
+
+    def node(self, pod: Pod, equal: Sequence[str]) -> str | None:
+        """The node of the next real pod like this one, if it is among the equal ones."""
+        return next((node for node in self._left(pod) if node in equal), None)
+
+    def taken(self, pod: Pod, node: str) -> None:
+        left = self._left(pod)
+        if node in left:
+            left.remove(node)
+
+    def _left(self, pod: Pod) -> list[str]:
+        owner = next((each for each in pod.metadata.owner_references if each.controller), None)
+        named = "" if owner is None else f"{owner.kind} {owner.name}"
+        return self._nodes[_like(pod.metadata.namespace, named, pod.metadata.name)]
+
+
+def _like(namespace: str, owner: str, name: str) -> tuple[str, str, str]:
+    """What pods have in common that a controller made for the same purpose, whatever it called them."""
+    kind, _, owner_name = owner.partition(" ")
+    if kind == "ReplicaSet":
+        return namespace, kind, owner_name.rpartition("-")[0]
+    return namespace, kind, owner_name if kind else name
+
+
+class ChoosingEngine:
+    """Wraps the decisions of an engine: equally good nodes and equally important victims are chosen as in reality."""
+
+    def __init__(self, engine: Engine, choices: RealChoices) -> None:
+        self._schedule, self._preempt, self._explain = engine.schedule, engine.preempt, engine.explain
+        self._tables = engine.tables
+        self._choices = choices
+        engine.schedule = self.schedule  # type: ignore[method-assign]
+        engine.preempt = self.preempt  # type: ignore[method-assign]
+
+    def schedule(self, pod: Pod, profile: str | None = None) -> Decision:
+        decision = self._schedule(pod, profile)
+        if decision.node is None:
+            return decision
+        explained = self._explain(pod, profile)
+        if decision.node in explained.scores and not pod.status.nominated_node_name:
+            best = explained.total(decision.node)
+            equal = [node for node in explained.scores if explained.total(node) == best]
+            wanted = self._choices.node(pod, equal) or decision.node
+            decision = replace(decision, node=wanted, row=self._tables.row_of[wanted])
+        self._choices.taken(pod, str(decision.node))
+        return decision
+
+    def preempt(self, pod: Pod, diagnosis: Diagnosis | None = None, profile: str | None = None) -> PreemptionResult:
+        for row in self._tables.row_of.values():
+            # Victims are sorted by importance; this is the order among equals.
+            held = self._tables.pods_on[row]
+            ordered = sorted(held.items(), key=lambda item: self._choices.deleted(item[1].pod), reverse=True)
+            held.clear()
+            held.update(ordered)
+        result = self._preempt(pod, diagnosis, profile)
+        wanted = self._choices.node(pod, result.chosen) if result.node is not None else None
+        return result if wanted is None else replace(result, node=wanted)
+
+
+class DelayedClient(LocalClient):
+    """Takes as long for requests and news as a real connection may."""
+
+    def __init__(self, store: Store, random: Random, user: User = SYSTEM) -> None:
+        super().__init__(store, user)
+        self._random = random
+
+    async def send(self, request: ApiRequest[T]) -> T:
+        if request.verb not in ("get", "list"):
+            await asyncio.sleep(self._random.uniform(0.0, WRITE))
+        return await super().send(request)
+
+    async def stream(self, request: ApiRequest[WatchEvent[T]]) -> AsyncIterator[WatchEvent[T]]:
+        async for event in super().stream(request):
+            await asyncio.sleep(self._random.uniform(0.0, WATCH))
+            yield event
+
+
+class PredictedCluster(SimulatedCluster):
+    """A simulated cluster that makes open choices as told."""
+
+    choices: RealChoices | None = None
+    delays: Random | None = None
+
+    def client_of(self, user: User) -> LocalClient:
+        return self._admin.as_user(user) if self.delays is None else DelayedClient(self.store, self.delays, user)
+
+    async def _run_scheduler(self) -> None:
+        self.scheduler, recorder = components.make_scheduler(
+            self.client_of(SCHEDULER_USER),
+            self.clock,
+            self.configuration,
+            self.registry,
+            self._seed,
+            self._source("scheduler"),
+        )
+        if self.choices is not None:
+            ChoosingEngine(self.scheduler.engine, self.choices)
+        await components.run_scheduler(self.scheduler, recorder)
+
+    async def _run_controllers(self) -> None:
+        await components.run_all_controllers(
+            self.client_of(CONTROLLERS),
+            self.clock,
+            self.configuration,
+            self.registry,
+            self._source("controllers"),
+            provision_faults=self._provision_faults,
+            unseen_owners=self._unseen_owners,
+            unseen_kinds=self.unseen_kinds,
+            queues=self._queues,
+        )
+
+
+@contextmanager
+def scaling_in(choices: RealChoices) -> Iterator[None]:
+    """Pods that may equally well be deleted go as in reality: they are sorted, and this is the order among equals."""
+
+    def pods_to_delete(pods: Sequence[Pod], related: Iterable[Pod], count: int, now: float) -> list[Pod]:
+        return scale_in.pods_to_delete(sorted(pods, key=choices.deleted), related, count, now)
+
+    def in_deletion_order(pods: Sequence[Pod], ranks: Mapping[str, int], now: float) -> list[Pod]:
+        return scale_in.in_deletion_order(sorted(pods, key=choices.deleted), ranks, now)
+
+    with (
+        patch("wharfinger.controllers.replica_set.pods_to_delete", pods_to_delete),
+        patch("wharfinger.controllers.job.rules.in_deletion_order", in_deletion_order),
+    ):
+        yield
+
+
+def predict(snapshot: Path, record: StageRecord, *, as_real: bool = False, order: int | None = None) -> Prediction:
+    """With `as_real`, open choices are made as in reality; with `order`, requests take some time, and this number decides
+    how much."""
+    logging.disable(logging.WARNING)  # controllers log what the API refused
+    inputs = read_inputs(files_of([str(snapshot)], io.BytesIO()), registry(), strict=True)
+    # The version of Kubernetes is in the snapshot.
+    inputs.configuration = replace(CONFIGURATION, kubernetes=inputs.configuration.kubernetes)
+    world = PredictedCluster(inputs.configuration, start=max(inputs.start(), record.at))
+    choices = world.choices = RealChoices(record) if as_real else None
+    world.delays = None if order is None else Random(f"delays {order}")
+    try:
+        with nullcontext() if choices is None else scaling_in(choices):
+            return world.loop.complete(_predict(world, inputs, record))
+    finally:
+        world.close()
+
+
+async def _predict(world: PredictedCluster, inputs: Inputs, record: StageRecord) -> Prediction:
+    results = runner.Results()
+    rest = await prepare(world, inputs, SimulationOptions(), results)
+    assert not rest and not results.rejections, (rest, results.rejections)
+    await world.settle()
+    idle = _objects(world)
+    refused = await perform(record.stage, world.client_of(SYSTEM), world.settle)
+    await world.settle()
+    await touch_budgets(world.client_of(SYSTEM))
+    await world.settle()
+    after = _objects(world)
+    await world.fault(ScenarioFault(restart="scheduler"))
+    await world.settle()
+    return Prediction(idle, after, _objects(world), refused)
+
+
+def _objects(world: SimulatedCluster) -> list[Document]:
+    return [decode_document(stored.data) for stored in world.final_objects()]
