@@ -48,8 +48,8 @@ def live_inputs(kubeconfig: str | None, context: str | None) -> tuple[Inputs, fl
     from wharfinger.api.kinds import registry
     from wharfinger.api.manifests import Manifest, Source
     from wharfinger.cli.options import open_client
-    from wharfinger.client.server_version import version_to_follow
     from wharfinger.client.running_configuration import running_configuration
+    from wharfinger.client.server_version import version_to_follow
     from wharfinger.simulate.inputs import Inputs
     from wharfinger.simulate.snapshots import take
 
