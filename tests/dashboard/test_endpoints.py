@@ -182,6 +182,34 @@ def test_a_plan_tells_what_a_change_would_do_and_changes_nothing(admin: Caller) 
     assert drained["numbers"]["gone"] >= 2
 
 
+def test_what_would_help_is_tried_and_can_be_tried_again(admin: Caller) -> None:
+    found = admin.get("/api/remedies/sample/report")["remedies"]
+    label = next(each for each in found if each["kind"] == "label")
+    assert "disk" in label["text"] and label["node"].startswith("node-")
+    plan = admin.ask("/api/plan", label["change"]).json
+    assert [each["after"]["node"] for each in plan["changes"] if each["name"] == "report"] == [label["node"]]
+    assert admin.get("/api/remedies/sample/checkout")["remedies"] == []
+    assert admin.ask("/api/remedies/sample/none").status == 404
+
+
+@pytest.mark.parametrize(
+    ("asked", "verdict"),
+    [
+        ({"yaml": POD % ("tiny", ", resources: {requests: {cpu: 1m, memory: 1Mi}}")}, "now"),
+        ({"yaml": POD % ("huge", ", resources: {requests: {cpu: 900, memory: 1Mi}}")}, "never"),
+    ],
+)
+def test_asking_answers_before_anything_is_created(admin: Caller, asked: dict[str, object], verdict: str) -> None:
+    answer = admin.ask("/api/ask", asked).json
+    assert answer["verdict"] == verdict and answer["because"]
+    assert len(admin.get("/api/waiting")["pods"]) == 2
+
+
+@pytest.mark.parametrize("asked", [{}, {"yaml": "kind: ["}, {"objects": [{"kind": "Nothing"}]}, {"objects": 3}])
+def test_a_question_that_cannot_be_answered_is_refused(admin: Caller, asked: dict[str, object]) -> None:
+    assert admin.ask("/api/ask", asked).status == 400
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

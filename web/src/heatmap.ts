@@ -128,10 +128,9 @@ export interface Painted {
   crossed: (node: number) => boolean; // not ready, or cordoned
   label: (node: number) => [name: string, value: string];
   ink: (node: number) => string; // for text on the cell
-  marked: number; // under the pointer or focused
 }
 
-export function paint(context: CanvasRenderingContext2D, made: Layout, what: Painted, style: { text: string; quiet: string; mark: string }): void {
+export function paint(context: CanvasRenderingContext2D, made: Layout, what: Painted, style: { text: string; quiet: string }): void {
   context.clearRect(0, 0, made.width, made.height);
   const gap = made.cell > 14 ? 3 : 1;
   const size = made.cell - gap;
@@ -166,12 +165,6 @@ export function paint(context: CanvasRenderingContext2D, made: Layout, what: Pai
         context.fillText(name, x + size / 2, y + size / 2 - 4, size - 6);
         context.font = "600 14px system-ui, sans-serif";
         context.fillText(value, x + size / 2, y + size / 2 + 15, size - 6);
-      }
-      if (node === what.marked) {
-        context.globalAlpha = 1;
-        context.strokeStyle = style.mark;
-        context.lineWidth = 2;
-        context.strokeRect(x - 1, y - 1, size + 2, size + 2);
       }
     }
   }

@@ -213,7 +213,8 @@ function Search(props: { close: () => void }): JSX.Element {
   const hits: [string, string, string][] = [
     ...SCREENS.filter(([, title]) => wanted && title.toLowerCase().includes(wanted)).map(([to, title]): [string, string, string] => [title, "screen", to]),
     ...nodes.filter((name) => wanted && name.toLowerCase().includes(wanted)).slice(0, 8).map((name): [string, string, string] => [name, "node", `/nodes?node=${encodeURIComponent(name)}`]),
-    ...pods.slice(0, 12).map((pod): [string, string, string] => [full(pod), "pod", why(pod)]),
+    // The answer may still be that to an earlier text.
+    ...pods.filter((pod) => full(pod).toLowerCase().includes(wanted)).slice(0, 12).map((pod): [string, string, string] => [full(pod), "pod", why(pod)]),
   ];
   const open = (to: string): void => {
     props.close();

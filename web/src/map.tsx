@@ -113,13 +113,12 @@ export function HeatMap(props: {
           dimmed: (node) => dimmed?.[node] ?? false,
           crossed: (node) => !nodes.ready[node] || Boolean(nodes.cordoned[node]),
           label: (node) => [nodes.names[node] ?? "", measure === "unit" ? (nodes.unit[node]?.split(": ")[1] ?? "") : value(node) < 0 ? "none" : `${value(node)}%`],
-          marked,
         },
-        { text: style.getPropertyValue("--text"), quiet: style.getPropertyValue("--quiet"), mark: style.getPropertyValue("--text") },
+        { text: style.getPropertyValue("--text"), quiet: style.getPropertyValue("--quiet") },
       );
     });
     return () => cancelAnimationFrame(frame);
-  }, [made, nodes, measure, marked, dimmed, width, theme, props.fill]);
+  }, [made, nodes, measure, dimmed, width, theme, props.fill]);
 
   const at = (event: MouseEvent): number => {
     const box = canvas.current!.getBoundingClientRect();
@@ -153,6 +152,8 @@ export function HeatMap(props: {
         onClick={(event) => open(at(event))}
         onKeyDown={key}
       />
+      {/* The mark is above the canvas, so that moving it paints nothing anew. */}
+      {place && <div class="mark" style={{ transform: `translate(${place.x - 2}px, ${place.y - 2}px)`, width: `${made.cell + 1}px`, height: `${made.cell + 1}px` }} />}
       {place && (
         <div class="tip" style={{ left: `${Math.max(4, Math.min(place.x, width - 290))}px`, top: `${place.y + made.cell + 4}px` }}>
           {describe(nodes, marked)}

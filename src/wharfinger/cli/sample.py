@@ -88,7 +88,7 @@ async def _until_ready(
 ) -> None:
     """Waits, because what is created next depends on it."""
     metadata = document["metadata"]
-    for _ in range(20):
+    for _ in range(120):  # half a minute: on a busy machine, the scheduler is still starting
         if is_ready(await client.get(resource, metadata["name"], metadata.get("namespace", ""))):
             return
         await asyncio.sleep(0.25)

@@ -28,6 +28,7 @@ from wharfinger.dashboard.views.nodes import node_columns, node_detail
 from wharfinger.dashboard.views.objects import event_row
 from wharfinger.dashboard.views.overview import overview
 from wharfinger.dashboard.views.quotas import quota_rows
+from wharfinger.dashboard.views.remedies import helpful_change
 from wharfinger.dashboard.views.waiting import Judge, waiting_pods
 from wharfinger.dashboard.what_if import CHANGE, WhatIf
 from wharfinger.dashboard.workers import Workers
@@ -373,6 +374,51 @@ async def plan(dashboard: Dashboard, caller: Caller, request: Request) -> Any:
     found = await dashboard.ask_worker("plan", msgspec.to_builtins(asked), dashboard.state.snapshot())
     found["notRead"] = dashboard.not_read()
     return found
+
+
+class AskRequest(msgspec.Struct):
+    yaml: str = ""
+    objects: list[Document] = []
+    user: str = ""
+
+
+@endpoint(
+    "POST",
+    "/api/ask",
+    "Would these pods or workloads start now, when, or never, and what would help? Nothing is created.",
+    body={
+        "type": "object",
+        "properties": {
+            "yaml": {"type": "string", "description": "manifests"},
+            "objects": {"type": "array", "items": {"type": "object"}, "description": "manifests as JSON"},
+            "user": {"type": "string", "description": "who would create them"},
+        },
+    },
+)
+async def ask(dashboard: Dashboard, caller: Caller, request: Request) -> Any:
+    await dashboard.demand_all(caller, "an answer")
+    asked = await read_body(request, AskRequest)
+    text = "\n---\n".join(
+        [*filter(str.strip, [asked.yaml]), *(msgspec.json.encode(each).decode() for each in asked.objects)]
+    )
+    if not text:
+        raise BadRequest("say what would be created: yaml, or objects")
+    return await dashboard.ask_worker("ask", {"yaml": text, "user": asked.user}, dashboard.state.snapshot())
+
+
+@endpoint(
+    "GET", "/api/remedies/{namespace}/{name}", "The smallest changes that would let a waiting pod in, each tried."
+)
+async def remedies(dashboard: Dashboard, caller: Caller, request: Request) -> Document:
+    namespace, name = request.path_params["namespace"], request.path_params["name"]
+    visible = await dashboard.visible(caller, PODS)
+    if visible.get(PODS, name, namespace) is None:
+        raise not_found("", "pods", f"{namespace}/{name}")
+    await dashboard.demand_all(caller, "what would help")
+    if dashboard.follower is None:
+        raise ServiceUnavailable("explanations are not available here")
+    found = dashboard.follower.remedies(namespace, name)
+    return {"remedies": [helpful_change(each, dashboard.state.registry) for each in found]}
 
 
 @endpoint("POST", "/api/play", "Plays a scenario in virtual time and returns a frame for each second.", body=_YAML_BODY)

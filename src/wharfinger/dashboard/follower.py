@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 BEST = 25  # nodes whose scores are listed
 NAMED = 200  # nodes named for each reason
+TRIALS = 30  # changes that are tried for one pod
 CANDIDATES = 5  # nodes on which preemption would make room
 
 NEVER, WAITING, NOW, HELD, ELSEWHERE = "never", "waiting", "now", "held", "elsewhere"
@@ -90,6 +91,15 @@ class Follower:
         final = all(status.code is Code.UNRESOLVABLE for status, _ in decision.diagnosis.groups)
         because = decision.diagnosis.pre_filter or ", ".join(str(each["reason"]) for each in reasons[:3])
         return {"verdict": NEVER if final else WAITING, "because": because, "reasons": reasons}
+
+    def remedies(self, namespace: str, name: str) -> list[Document]:
+        """The smallest changes that would let a waiting pod in, each tried in the engine; none for a pod that can start."""
+        from wharfinger.simulate.remedies import remedies
+
+        pod, engine = self._pod(namespace, name), self._scheduler.engine
+        if pod.spec.node_name or pod.spec.scheduler_name not in engine.profiles or engine.schedule(pod).node:
+            return []
+        return [each.document() for each in remedies(engine, [pod], trials=TRIALS)]
 
     # -- the whole answer
 

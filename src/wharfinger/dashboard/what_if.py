@@ -15,6 +15,7 @@ from wharfinger.api.manifests import Manifest, Source
 from wharfinger.api.registry import Document
 from wharfinger.dashboard.usage import allocatable, is_over, is_waiting, pod_requests
 from wharfinger.scenario.document import ObjectTarget
+from wharfinger.simulate.asking import ask
 from wharfinger.simulate.inputs import BadInput, Inputs, read_inputs
 from wharfinger.simulate.planning import plan
 from wharfinger.simulate.simulation import SimulationOptions
@@ -84,6 +85,13 @@ def plan_change(asked: WhatIf, objects: list[Document], configuration: Configura
     document["numbers"] = found.numbers()
     document["seconds"] = round(time.perf_counter() - begun, 3)
     return document
+
+
+def ask_about(text: str, objects: list[Document], configuration: Configuration, user: str) -> Document:
+    """Whether these pods or workloads would start now, when, or never. Nothing is created."""
+    asked = read_inputs([(CHANGE, text)], registry(), strict=True)
+    cluster = Inputs([Manifest(each, _SNAPSHOT) for each in objects], configuration=configuration)
+    return ask(cluster, asked, start=time.time(), user=user).document()
 
 
 def _scaled(change: ScaleChange, objects: Iterable[Document]) -> Document:

@@ -4,6 +4,7 @@ import { ago, amount, bytes, counted, cpu, duration, full } from "../format";
 import { useLive } from "../live";
 import { HeatMap, Legend } from "../map";
 import { Bar, Card, Empty, Head, Shown, VerdictBadge } from "../parts";
+import { Remedies } from "../remedies";
 import { go, Link, why } from "../router";
 import { useTheme } from "../theme";
 
@@ -179,6 +180,7 @@ export function Causes(props: { causes: Cause[] }): JSX.Element {
               {duration(Date.now() / 1000 - (cause.since ?? 0))}: {cause.workloads.slice(0, 4).join(", ")}
               {cause.workloads.length > 4 ? ` and ${cause.workloads.length - 4} more` : ""}
             </span>
+            {first && cause.verdict !== "elsewhere" && <Remedies pod={first} />}
             {first && (
               <span class="row small">
                 <Link to={why(first)}>Why?</Link>

@@ -5,6 +5,7 @@ import { decode, encode, isEmpty, scenario } from "../change";
 import { Editor } from "../editor";
 import { counted, full } from "../format";
 import { Card, Empty, Head, Problem } from "../parts";
+import { Remedies } from "../remedies";
 import { Link, setQuery, useLocation, why } from "../router";
 
 interface Listed {
@@ -71,7 +72,8 @@ export function WhatIf(): JSX.Element {
         <div class="s6 stack">
           {pod && (
             <div class="notice">
-              What would let <Link to={why(split(pod))}>{pod}</Link> start? Try changes until it does; the result says so.
+              What would let <Link to={why(split(pod))}>{pod}</Link> start? The smallest changes that were found:
+              <Remedies pod={split(pod)} most={6} />
             </div>
           )}
           <Card title="Change">

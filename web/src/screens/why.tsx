@@ -4,6 +4,7 @@ import { type Explanation, get, type OnNode, type Place } from "../api";
 import { ago, counted, full } from "../format";
 import { useLive } from "../live";
 import { Card, Empty, Head, Shown } from "../parts";
+import { Remedies } from "../remedies";
 import { go, Link, setQuery, useLocation, why } from "../router";
 
 const COLOURS = ["#2a8fb0", "#c38a1f", "#4f9d69", "#8b6fc0", "#c25e7a", "#5b8def", "#9c7a4a", "#3aa6a0", "#b0624f", "#7a8794"];
@@ -40,6 +41,12 @@ function Answer(props: { found: Explanation; compare: string }): JSX.Element {
             <Sentence found={found} />
           </p>
           {found.message && <p class="quiet wrap">{found.message}</p>}
+          {!found.pod.node && !found.choice && (
+            <div>
+              <b>What would help</b>
+              <Remedies pod={found.pod} most={6} />
+            </div>
+          )}
           {found.notes.map((note) => (
             <p key={note} class="wrap">
               {note}
