@@ -143,6 +143,18 @@ def test_a_taint_without_time_counts_from_when_it_was_first_seen() -> None:
         assert not world.exists(PODS, "p")
 
 
+def test_finished_pods_leave_a_tainted_node_too() -> None:
+    with World(nodes=1) as world:
+        done = {"name": "p", "annotations": {"wharfinger.dev/run-for": "1s"}}
+        spec = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}
+        world.apply(PODS, {"metadata": done, "spec": spec})
+        world.advance(5)
+        assert world.get(PODS, "p")["status"]["phase"] == "Succeeded"
+        world.patch(NODES, "node-1", {"spec": {"taints": [{"key": "k", "effect": "NoExecute"}]}})
+        world.advance(1)
+        assert not world.exists(PODS, "p")
+
+
 def test_pods_of_a_deleted_node_are_deleted_after_the_quarantine() -> None:
     with World(nodes=2) as world:
         world.apply(REPLICA_SETS, workload(REPLICA_SETS, "web", replicas=2))

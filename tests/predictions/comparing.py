@@ -163,7 +163,7 @@ def differences(predicted: Counter[str], real: Counter[str]) -> list[str]:
 
 
 _VOLATILE = re.compile(r"resourceVersion|managedFields")
-_IGNORED = ("Lease", "Snapshot")
+_IGNORED = ("Lease", "Snapshot", "CustomResourceDefinition")  # definitions are applied, so that their kinds are served
 
 
 def changes(before: Sequence[Document], after: Sequence[Document]) -> list[str]:

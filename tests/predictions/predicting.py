@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 from random import Random
-from typing import TypeVar
+from typing import Any, TypeVar
 from unittest.mock import patch
 
 from tests.predictions.recording import SCHEDULER, STARTUP_SECONDS, StageRecord
@@ -35,6 +35,7 @@ from wharfinger.apiserver.credentials import SCHEDULER as SCHEDULER_USER
 from wharfinger.client.interface import WatchEvent
 from wharfinger.client.local import LocalClient
 from wharfinger.controllers import scale_in
+from wharfinger.controllers.daemon_set import rules
 from wharfinger.engine import Engine
 from wharfinger.engine.outcome import Decision, Diagnosis, PreemptionResult
 from wharfinger.scenario import runner
@@ -53,6 +54,7 @@ CONFIGURATION = Configuration(
     nodes=NodesSettings(startup_seconds=STARTUP_SECONDS),
 )
 WRITE, WATCH = 0.008, 0.004  # seconds that a request, and the news of it, may take
+KUBELET = 0.2  # seconds that a kubelet may take
 
 
 @dataclass(slots=True)
@@ -139,13 +141,14 @@ class ChoosingEngine:
 class DelayedClient(LocalClient):
     """Takes as long for requests and news as a real connection may."""
 
-    def __init__(self, store: Store, random: Random, user: User = SYSTEM) -> None:
+    def __init__(self, store: Store, random: Random, user: User = SYSTEM, longest: float = WRITE) -> None:
         super().__init__(store, user)
         self._random = random
+        self._longest = longest
 
     async def send(self, request: ApiRequest[T]) -> T:
         if request.verb not in ("get", "list"):
-            await asyncio.sleep(self._random.uniform(0.0, WRITE))
+            await asyncio.sleep(self._random.uniform(0.0, self._longest))
         return await super().send(request)
 
     async def stream(self, request: ApiRequest[WatchEvent[T]]) -> AsyncIterator[WatchEvent[T]]:
@@ -189,10 +192,15 @@ class PredictedCluster(SimulatedCluster):
             queues=self._queues,
         )
 
+    async def _run_nodes(self) -> None:
+        client = self._admin if self.delays is None else DelayedClient(self.store, self.delays, longest=KUBELET)
+        await components.run_nodes(client, self.clock, self.configuration, self._source("nodes"))
+
 
 @contextmanager
 def scaling_in(choices: RealChoices) -> Iterator[None]:
-    """Pods that may equally well be deleted go as in reality: they are sorted, and this is the order among equals."""
+    """Pods that may equally well be deleted go as in reality: they are sorted, and this is the order among equals. So do
+    pods that a DaemonSet replaces."""
 
     def pods_to_delete(pods: Sequence[Pod], related: Iterable[Pod], count: int, now: float) -> list[Pod]:
         return scale_in.pods_to_delete(sorted(pods, key=choices.deleted), related, count, now)
@@ -200,7 +208,13 @@ def scaling_in(choices: RealChoices) -> Iterator[None]:
     def in_deletion_order(pods: Sequence[Pod], ranks: Mapping[str, int], now: float) -> list[Pod]:
         return scale_in.in_deletion_order(sorted(pods, key=choices.deleted), ranks, now)
 
+    def replace_pods(pairs: rules.PodPairs, *rest: Any) -> rules.DaemonPlan:
+        ordered = sorted(pairs.items(), key=lambda item: choices.deleted(item[1][1]) if item[1] and item[1][1] else inf)
+        return replaced(dict(ordered), *rest)
+
+    replaced = rules._replace
     with (
+        patch("wharfinger.controllers.daemon_set.rules._replace", replace_pods),
         patch("wharfinger.controllers.replica_set.pods_to_delete", pods_to_delete),
         patch("wharfinger.controllers.job.rules.in_deletion_order", in_deletion_order),
     ):
@@ -210,12 +224,10 @@ def scaling_in(choices: RealChoices) -> Iterator[None]:
 def predict(snapshot: Path, record: StageRecord, *, as_real: bool = False, order: int | None = None) -> Prediction:
     """With `as_real`, open choices are made as in reality; with `order`, requests take some time, and this number decides
     how much."""
-    logging.disable(logging.WARNING)  # controllers log what the API refused
-    inputs = read_inputs(files_of([str(snapshot)], io.BytesIO()), registry(), strict=True)
-    # The version of Kubernetes is in the snapshot.
-    inputs.configuration = replace(CONFIGURATION, kubernetes=inputs.configuration.kubernetes)
+    choices = RealChoices(record) if as_real else None
+    inputs = _inputs(snapshot)
     world = PredictedCluster(inputs.configuration, start=max(inputs.start(), record.at))
-    choices = world.choices = RealChoices(record) if as_real else None
+    world.choices = choices
     world.delays = None if order is None else Random(f"delays {order}")
     try:
         with nullcontext() if choices is None else scaling_in(choices):
@@ -224,11 +236,34 @@ def predict(snapshot: Path, record: StageRecord, *, as_real: bool = False, order
         world.close()
 
 
-async def _predict(world: PredictedCluster, inputs: Inputs, record: StageRecord) -> Prediction:
+def idle_objects(snapshot: Path) -> list[Document]:
+    """What becomes of a snapshot when nothing is done."""
+    inputs = _inputs(snapshot)
+    world = SimulatedCluster(inputs.configuration, start=inputs.start())
+    try:
+        world.loop.complete(_load(world, inputs))
+        return _objects(world)
+    finally:
+        world.close()
+
+
+def _inputs(snapshot: Path) -> Inputs:
+    logging.disable(logging.WARNING)  # controllers log what the API refused
+    inputs = read_inputs(files_of([str(snapshot)], io.BytesIO()), registry(), strict=True)
+    # The version of Kubernetes is in the snapshot.
+    inputs.configuration = replace(CONFIGURATION, kubernetes=inputs.configuration.kubernetes)
+    return inputs
+
+
+async def _load(world: SimulatedCluster, inputs: Inputs) -> None:
     results = runner.Results()
     rest = await prepare(world, inputs, SimulationOptions(), results)
     assert not rest and not results.rejections, (rest, results.rejections)
     await world.settle()
+
+
+async def _predict(world: PredictedCluster, inputs: Inputs, record: StageRecord) -> Prediction:
+    await _load(world, inputs)
     idle = _objects(world)
     refused = await perform(record.stage, world.client_of(SYSTEM), world.settle)
     await world.settle()

@@ -62,7 +62,7 @@ class StageRecord(msgspec.Struct):
     stage: Stage
     at: float  # when it began
     refused: list[str]
-    pods: list[PodRecord]  # that were created during the stage, in this order
+    pods: list[PodRecord]  # that were created or got a node during the stage, in the order of their creation
     deleted: list[str] = []  # uids of pods, in the order in which they went
     seconds: float = 0.0
 
@@ -83,11 +83,11 @@ class Recording:
 
     def objects(self, number: int) -> list[Document]:
         """Those before a stage."""
-        return _read(self.snapshot(number))
+        return read_objects(self.snapshot(number))
 
     def objects_waiting(self, number: int) -> list[Document] | None:
         """Those after a stage, before pods that wait were tried again; None if no pods wait."""
-        return _read(self.waiting(number)) if self.waiting(number).exists() else None
+        return read_objects(self.waiting(number)) if self.waiting(number).exists() else None
 
     def save(self) -> None:
         (self.folder / "stages.json").write_bytes(msgspec.json.encode(self.stages))
@@ -98,7 +98,7 @@ class Recording:
         return cls(folder, msgspec.json.decode(data, type=list[StageRecord]))
 
 
-def _read(path: Path) -> list[Document]:
+def read_objects(path: Path) -> list[Document]:
     items: list[Document] = msgspec.json.decode(gzip.decompress(path.read_bytes()))["items"]
     return items
 
@@ -304,14 +304,18 @@ async def record(cluster: Cluster, seed: int, stages: int, folder: Path) -> Reco
 
 async def _play(stage: Stage, client: HttpClient, watcher: Watcher) -> StageRecord:
     watcher.new_stage()
-    before = set(watcher.pods)
+    placed = {uid: bool(record.node) for uid, record in watcher.pods.items()}
     at, begun = time.time(), time.monotonic()
     refused = await perform(stage, client, watcher.rest)
     await watcher.rest()
-    created = [msgspec.structs.replace(record) for uid, record in watcher.pods.items() if uid not in before]
-    if not created and not watcher.deleted and await touch_budgets(client):
+    if placed.keys() == watcher.pods.keys() and not watcher.deleted and await touch_budgets(client):
         await watcher.rest(nudge=False)
-    return StageRecord(stage, at, refused, created, list(watcher.deleted), time.monotonic() - begun)
+    chosen = [
+        msgspec.structs.replace(record)
+        for uid, record in watcher.pods.items()
+        if uid not in placed or bool(record.node) != placed[uid]
+    ]
+    return StageRecord(stage, at, refused, chosen, list(watcher.deleted), time.monotonic() - begun)
 
 
 async def _try_again(cluster: Cluster, client: HttpClient, watcher: Watcher) -> None:

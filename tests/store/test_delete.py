@@ -9,7 +9,7 @@ import pytest
 from tests.store.support import MERGE, Clock, bind, config, pod, set_status
 
 from wharfinger.api.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
-from wharfinger.api.kinds.builtin import CONFIG_MAPS, NAMESPACES, PODS
+from wharfinger.api.kinds.builtin import CONFIG_MAPS, JOBS, NAMESPACES, PODS
 from wharfinger.api.selectors import parse_field_selector, parse_label_selector
 from wharfinger.store import Store
 
@@ -200,5 +200,22 @@ def test_some_namespaces_cannot_be_deleted(run: Run) -> None:
     async def scenario(store: Store) -> None:
         with pytest.raises(Forbidden, match='namespaces "default" is forbidden: this namespace may not be deleted'):
             await store.delete(NAMESPACES, "default")
+
+    run(scenario)
+
+
+def test_jobs_leave_their_pods_behind_unless_told_otherwise(run: Run) -> None:
+    job = {
+        "metadata": {"name": "j"},
+        "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}},
+    }
+
+    async def scenario(store: Store) -> None:
+        await store.create(JOBS, job, "default")
+        written = await store.delete(JOBS, "j", "default")
+        assert written.document["metadata"]["finalizers"] == ["orphan"]
+        assert written.warnings[0].startswith("child pods are preserved by default when jobs are deleted; ")
+        again = await store.delete(JOBS, "j", "default", propagation="Background")
+        assert again.deleted and not again.warnings
 
     run(scenario)

@@ -7,9 +7,12 @@ from collections.abc import Iterable
 ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
 
 
-def with_propagation(finalizers: Iterable[str], policy: str) -> list[str]:
-    """The finalizers under a propagation policy; without a policy they stay as they are."""
+def with_propagation(finalizers: Iterable[str], policy: str, *, orphans: bool = False) -> list[str]:
+    """The finalizers under a propagation policy; without a policy they stay as they are, except that objects of some
+    kinds are deleted without their dependents then (`orphans`)."""
+    finalizers = list(finalizers)
     if not policy:
-        return list(finalizers)
+        undecided = orphans and ORPHAN not in finalizers and FOREGROUND not in finalizers
+        return [*finalizers, ORPHAN] if undecided else finalizers
     kept = [name for name in finalizers if name not in (ORPHAN, FOREGROUND)]
     return kept + {"Orphan": [ORPHAN], "Foreground": [FOREGROUND]}.get(policy, [])

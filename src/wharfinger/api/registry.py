@@ -117,6 +117,8 @@ class Kind:
     create_on_update: bool = False  # an update of an absent object creates it
     unconditional_update: bool = True  # an update may leave out resourceVersion; never true of custom resources
     returns_deleted: bool = False  # a delete that takes effect at once returns the object instead of a Status
+    orphans: bool = False  # dependents stay when it is deleted without a propagation policy
+    orphaning_warning: str = ""  # the warning that such a delete gets
     deprecated: str = ""  # the warning that every request gets
     name_faults: Callable[[str], list[str]] | None = None  # default: DNS subdomain
     selectable: tuple[str, ...] = ()  # for field selectors, in addition to metadata.name and metadata.namespace

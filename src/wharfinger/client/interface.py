@@ -15,7 +15,7 @@ from typing import Any, Generic, TypedDict, TypeVar, Unpack, overload
 
 from wharfinger.api.kubernetes_version import REFERENCE, KubernetesVersion
 from wharfinger.api.registry import Document, Resource
-from wharfinger.api.requests import ApiRequest, WriteVerbs
+from wharfinger.api.requests import ApiRequest, DeleteOptions, WriteVerbs
 
 T = TypeVar("T")
 
@@ -141,7 +141,13 @@ class Client(WriteVerbs[Document]):
         return self.stream(request)
 
     async def delete_collection(
-        self, resource: Resource, namespace: str = "", *, label_selector: str = "", field_selector: str = ""
+        self,
+        resource: Resource,
+        namespace: str = "",
+        *,
+        label_selector: str = "",
+        field_selector: str = "",
+        propagation: str = "",
     ) -> None:
         request: ApiRequest[object] = ApiRequest(
             "deletecollection",
@@ -149,5 +155,6 @@ class Client(WriteVerbs[Document]):
             namespace,
             label_selector=label_selector,
             field_selector=field_selector,
+            delete_options=DeleteOptions(propagation=propagation),
         )
         await self.send(request)

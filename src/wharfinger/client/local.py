@@ -49,7 +49,12 @@ class LocalClient(Client):
         elif request.verb == "deletecollection":
             labels, fields = _selectors(request)
             answer = await self.store.delete_collection(
-                request.resource, request.namespace, labels=labels, fields=fields, user=self.user
+                request.resource,
+                request.namespace,
+                labels=labels,
+                fields=fields,
+                options=request.delete_options,
+                user=self.user,
             )
         else:
             written = await self.store.send(cast("ApiRequest[Document]", request), user=self.user)

@@ -16,7 +16,7 @@ import msgspec
 
 from wharfinger.api.errors import ApiError, BadRequest, InternalError, from_status
 from wharfinger.api.registry import Document, Resource
-from wharfinger.api.requests import ApiRequest, Verb
+from wharfinger.api.requests import NO_DELETE_OPTIONS, ApiRequest, Verb
 from wharfinger.api.views import decode
 from wharfinger.client.interface import EventType, ListPage, WatchEvent
 from wharfinger.client.memory import gc_paused
@@ -60,7 +60,9 @@ def encode_request(request: ApiRequest[Any], field_manager: str) -> HttpRequest:
         query = _write_query(request.dry_run, request.field_manager or field_manager, request.force)
         content_type = request.patch_type.value if verb == "patch" else JSON
         return HttpRequest(method, _path(request) + query, msgspec.json.encode(request.body), content_type)
-    return HttpRequest(method, _path(request) + _query(_list_options(request)))
+    given = request.delete_options != NO_DELETE_OPTIONS
+    body = msgspec.json.encode(_delete_options(request)) if given else None
+    return HttpRequest(method, _path(request) + _query(_list_options(request)), body)
 
 
 def _path(request: ApiRequest[Any]) -> str:

@@ -74,7 +74,7 @@ class NamespaceController(ContextController[str]):
         try:
             if not await self._left(resource, name):
                 return
-            await self.client.delete_collection(resource, name)
+            await self.client.delete_collection(resource, name, propagation="Background")
             left = await self._left(resource, name)
         except (NotFound, MethodNotAllowed):
             return  # not served

@@ -61,7 +61,7 @@ class TaintEvictionController(ContextController[ObjectKey]):
     async def reconcile(self, key: ObjectKey) -> None:
         pod = self.pods.get(key[1], key[0])
         node = self.nodes.get(pod.spec.node_name) if pod is not None and pod.spec.node_name else None
-        if pod is None or node is None or pod.terminating or pod.terminal:
+        if pod is None or node is None or pod.terminating:
             return
         now = self.context.now()
         moment = evicted_at(pod.spec.tolerations, node.spec.taints, now, self._seen.get(node.metadata.name, {}))

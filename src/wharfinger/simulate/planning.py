@@ -153,7 +153,7 @@ async def _plan(
     client = world.client(options.user, lambda warning: None)
     try:
         for target in deletions:
-            await client.delete(target.resource, target.name, target.namespace)
+            await client.delete(target.resource, target.name, target.namespace, propagation="Background")
         for node in drains:
             results.rejections += await drain(world, client, node, options.user)
     except NotFound as error:

@@ -48,6 +48,8 @@ class Deleter:
         if self._writer.latest(call.kind, call.namespace, call.name) is not stored:
             raise Overtaken
         chain.finish(request, call.warnings)
+        if call.kind.orphaning_warning and not options.propagation:
+            call.warnings.append(call.kind.orphaning_warning)
         return await self.carry_out(call, document, stored, options)
 
     async def carry_out(self, call: Call, document: Document, stored: StoredObject, options: DeleteOptions) -> Written:
@@ -62,7 +64,7 @@ class Deleter:
             return await self._unchanged(call, document, stored)
         graceful = call.kind.graceful and self._grace(document, options)
         metadata = document["metadata"]
-        finalizers = with_propagation(metadata.get("finalizers") or (), options.propagation)
+        finalizers = with_propagation(metadata.get("finalizers") or (), options.propagation, orphans=call.kind.orphans)
         if finalizers:
             metadata["finalizers"] = finalizers
         else:

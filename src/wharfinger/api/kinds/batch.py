@@ -14,7 +14,9 @@ JOB = Kind(
     "batch", "Job", "jobs", pod_template="spec.template", categories=("all",), status=True,
     selectable=("status.successful",), default=typed(defaults.default_job),
     validate=checked("batch/v1", "Job", rules.job_faults), prepare_create=defaults.prepare_job,
-    columns=columns.JOB_COLUMNS, warn=warnings.job_warnings,
+    columns=columns.JOB_COLUMNS, warn=warnings.job_warnings, orphans=True,
+    orphaning_warning="child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to "
+    "remove them or set propagationPolicy=Orphan to suppress this warning",
 )  # fmt: skip
 CRON_JOB = Kind(
     "batch", "CronJob", "cronjobs", pod_template="spec.jobTemplate.spec.template", short_names=("cj",),

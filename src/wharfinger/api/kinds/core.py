@@ -98,7 +98,7 @@ REPLICATION_CONTROLLER = Kind(
     default=typed(defaults.default_replication_controller),
     validate=checked("v1", "ReplicationController", replication_controller_faults),
     columns=columns.REPLICATION_CONTROLLER_COLUMNS, prepare_create=with_status(replicas=0),
-    warn=workload_warnings.named_template_warnings,
+    warn=workload_warnings.named_template_warnings, orphans=True,
 )  # fmt: skip
 RESOURCE_QUOTA = Kind(
     "", "ResourceQuota", "resourcequotas", short_names=("quota",), status=True, generation=False,
