@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from wharfinger.api.errors import Conflict, ServiceUnavailable
 from wharfinger.api.views import Node, Pod, view
 from wharfinger.devices.allocator import ClaimToAllocate, Search, SearchTooLong
 from wharfinger.devices.claims import claim_spec
@@ -15,6 +16,7 @@ from wharfinger.devices.selectors import BadSelectorExpression, SelectorError, d
 from wharfinger.devices.slices import Slice
 from wharfinger.devices.usage import DeviceUsage
 from wharfinger.engine import Engine
+from wharfinger.framework.prebinding import StepFailed
 from wharfinger.plugins.dynamic_resources.filtering import DevicesPrepared
 
 Document = dict[str, Any]
@@ -139,6 +141,22 @@ def test_an_explanation_counts_the_devices_by_cause() -> None:
     assert answers.detail(empty) == "default/c, request gpus: 0 of 0 devices usable, 2 needed"
 
 
+def test_an_explanation_lists_the_devices() -> None:
+    engine = engine_with(slice_of("n0", device("free"), device("t", taints=[{"key": "k", "effect": "NoExecute"}])))
+    engine.apply("ResourceClaim", claim("c", 2))
+    asking = pod("p", "c")
+    rows = [engine.tables.row_of["n0"]]
+    (table,) = engine.profile(asking).plugins["DynamicResources"].explained(asking, rows)
+    assert [dict(zip(table.header, row, strict=True)) for row in table.rows] == [
+        {**ABOUT, "devices": 1, "verdict": "usable", "which": "n0/free"},
+        {**ABOUT, "devices": 1, "verdict": "tainted k:NoExecute", "which": "n0/t"},
+    ]
+    assert not list(engine.profile(asking).plugins["DynamicResources"].explained(pod("q"), rows))
+
+
+ABOUT = {"node": "n0", "claim": "default/c", "request": "gpus", "needed": 2}
+
+
 def test_an_explanation_names_the_constraint() -> None:
     devices = [device(f"d{n}", attributes={"root": {"int": n}}) for n in range(3)]
     engine = engine_with(slice_of("n0", *devices))
@@ -183,7 +201,7 @@ def searching(devices: int, count: int, most_steps: int) -> Search:
 
 def test_a_search_without_end_is_given_up() -> None:
     with pytest.raises(SearchTooLong, match="node n0: timed out trying to allocate devices"):
-        searching(60, 20, most_steps=5_000).run()
+        searching(40, 10, most_steps=5_000).run()
 
 
 def test_many_devices_do_not_exhaust_the_stack() -> None:
@@ -241,3 +259,49 @@ def test_what_expressions_see_of_a_device(expression: str, expected: Any) -> Non
             device_selector(expression).matches(content)
     else:
         assert device_selector(expression).matches(content) is expected
+
+
+def carried_out(engine: Engine, asking: Pod) -> Any:
+    """The steps before the bind of an assumed pod."""
+    (preparation,) = [each for name, each in engine.preparations(asking, "n0") if name == "DynamicResources"]
+    return preparation.steps()
+
+
+def test_a_lost_answer_does_not_free_the_devices() -> None:
+    engine = engine_with(slice_of("n0", device("a")))
+    own = claim("c0")
+    own["metadata"] |= {"resourceVersion": "1", "finalizers": ["resource.kubernetes.io/delete-protection"]}
+    engine.apply("ResourceClaim", own)
+    engine.apply("ResourceClaim", claim("c1"))
+    first, second = pod("p0", "c0"), pod("p1", "c1")
+    assert engine.assume(first, "n0").ok
+    steps = carried_out(engine, first)
+    write = next(steps)
+    assert write.subresource == "status"
+    asked = steps.throw(ServiceUnavailable("the connection was lost"))
+    assert asked.verb == "get"
+    stored = {**own, "metadata": {**own["metadata"], "resourceVersion": "2"}, "status": write.patch["status"]}
+    with pytest.raises(StepFailed, match="add allocation and reservation to claim default/c0"):
+        steps.send(stored)
+    engine.forget(first)
+    assert engine.schedule(second).node is None  # the claim has the device, though no watch has reported it
+    assert engine.schedule(first).node == "n0"
+
+
+def test_a_conflict_is_resolved_with_the_latest_claim() -> None:
+    engine = engine_with(slice_of("n0", device("a")))
+    own = claim("c")
+    own["metadata"] |= {"resourceVersion": "1", "finalizers": ["resource.kubernetes.io/delete-protection"]}
+    engine.apply("ResourceClaim", own)
+    asking = pod("p", "c")
+    assert engine.assume(asking, "n0").ok
+    steps = carried_out(engine, asking)
+    next(steps)
+    assert steps.throw(Conflict("the object has been modified")).verb == "get"
+    write = steps.send({**own, "metadata": {**own["metadata"], "resourceVersion": "7"}})
+    assert write.patch["metadata"] == {"resourceVersion": "7", "uid": "c"}
+    elsewhere = {"devices": {"results": [{"request": "gpus", "driver": DRIVER, "pool": "n0", "device": "a"}]}}
+    steps.throw(Conflict("the object has been modified"))
+    taken = {**own, "metadata": {**own["metadata"], "resourceVersion": "8"}, "status": {"allocation": elsewhere}}
+    with pytest.raises(StepFailed, match="claim default/c got allocated elsewhere in the meantime"):
+        steps.send(taken)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import Counter
 from typing import Any
 
@@ -237,3 +238,34 @@ def test_devices_that_do_not_become_ready_in_time_are_given_up(stage: Devices) -
     messages = stage.events("FailedScheduling")
     assert any("device binding timeout" in each for each in messages), messages
     assert any("deallocation of ResourceClaim completed" in each for each in messages), messages
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_happens_no_device_is_given_twice(stage: Devices, seed: int) -> None:
+    chance = random.Random(seed)
+    stage.apply(device_class(), *(node(f"n{number}") for number in range(3)))
+    stage.apply(*(slice_of(f"n{number}", 2) for number in range(3)))
+    alive: list[str] = []
+    for step in range(12):
+        match chance.choice(("create", "create", "delete", "fail", "slow", "restart", "republish")):
+            case "create":
+                names = [f"p{step}-{number}" for number in range(chance.randint(1, 3))]
+                stage.apply(*(claim(name, chance.randint(1, 2)) for name in names))
+                stage.apply(*(user(name, name) for name in names))
+                alive += names
+            case "delete" if alive:
+                stage.delete(alive.pop(chance.randrange(len(alive))))
+            case "fail":
+                stage.fault(bind="fail", count=chance.randint(1, 3))
+            case "slow":
+                stage.fault(bind="slow", count=2, delay=20.0)
+            case "restart":
+                stage.do(lambda: stage.world.fault(ScenarioFault(restart="scheduler")))
+            case "republish":
+                stage.apply(slice_of("n0", 2, generation=step + 2))
+        assert not stage.used_twice()
+        for name in alive:
+            bound = stage.pod(name)["spec"].get("nodeName")
+            if bound:
+                assert {each.split("/")[0] for each in stage.devices(name)} == {bound}
+                assert stage.reserved(name) == [name]

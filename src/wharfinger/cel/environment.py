@@ -130,10 +130,6 @@ class Program:
         """The names of all functions that the expression calls."""
         return self._model.functions
 
-    def cost_on(self, size: Extent) -> float:
-        """The estimated cost on any values of that size."""
-        return self._model.cost(size)
-
     def cost(self, bindings: Bindings, limit: float = PER_EXPRESSION) -> float:
         """The estimated cost; if it is above the limit, a closer estimate."""
         cost = self._model.cost(bindings.extent)

@@ -28,7 +28,7 @@ def pod_text(explained: PodExplanation, *, everything: bool) -> str:
     lines = [f"Pod {metadata.namespace}/{metadata.name}: {_verdict(explained)}"]
     if explained.asked:
         lines.append(f"Asks for: {', '.join(_amount(*each) for each in explained.asked.items())}")
-    lines += [f"Note: {note}." for note in explained.notes]
+    lines += [f"Note: {note}." for note in explained.notes if note not in explained.message]
     return "\n".join([*lines, *node_lines(explained, everything=everything)])
 
 
@@ -57,7 +57,7 @@ def workload_text(explained: WorkloadExplanation, *, everything: bool) -> str:
         if found.asked:
             each = " each" if number > 1 else ""
             lines.append(f"Asks for{each}: {', '.join(_amount(*one) for one in found.asked.items())}")
-        lines += [f"Note: {note}." for note in found.notes]
+        lines += [f"Note: {note}." for note in found.notes if note not in found.message]
         lines += node_lines(found, everything=everything)
     return "\n".join(lines)
 

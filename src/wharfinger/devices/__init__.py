@@ -6,6 +6,7 @@
     pod_claims  which claims belong to a pod, and claims from templates
     classes     device classes, and the extended resources that they serve
     selectors   the CEL expressions that select devices
+    expression_cost  what a selector costs at most
     capacity    consumable capacity
     constraints attributes that the devices of a claim must share, or must not share
     usage       the devices in use

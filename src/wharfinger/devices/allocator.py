@@ -22,7 +22,7 @@ from wharfinger.devices.slices import Device, DeviceID, PoolID, Slice
 from wharfinger.devices.usage import DeviceUsage
 
 MOST_DEVICES = 32  # of one claim
-STEPS_PER_SECOND = 100_000  # of the time that a search may take; counted, so that the result is repeatable
+STEPS_PER_SECOND = 20_000  # devices tried in a second of the time limit; counted, so that the result is repeatable
 PREVENTING = ("NoExecute", "NoSchedule")
 
 _NOTHING: Amounts = {}
@@ -294,9 +294,6 @@ class Search:
 
     def _device(self, claim: int, request: int, wanted: _Wanted, number: int, start: int) -> bool:
         """Tries all devices from `start` on as the device with this number of a request."""
-        self._steps -= 1
-        if self._steps < 0:
-            raise SearchTooLong(f"node {self._node.metadata.name}: timed out trying to allocate devices")
         if wanted.all_devices is not None and not wanted.all_devices:
             return False
         if number >= wanted.count:
@@ -363,6 +360,9 @@ class Search:
 
     def _take(self, wanted: _Wanted, candidate: CandidateDevice, *, must: bool) -> _Undo | None:
         """Takes a device whose selectors match; None if that is not possible."""
+        self._steps -= 1
+        if self._steps < 0:
+            raise SearchTooLong(f"node {self._node.metadata.name}: timed out trying to allocate devices")
         pool, slice, device = candidate
         claim, request = wanted.claim, wanted.request
         if request.admin_access:

@@ -26,6 +26,7 @@ from wharfinger.api.protobuf import message_classes
 from wharfinger.cel import CostExceeded, Environment, EvaluationError, InvalidExpression, Program, values
 from wharfinger.cel.checking import QUANTITY, checking_functions, declare_types
 from wharfinger.cel.cost import Extent
+from wharfinger.devices.expression_cost import worst_cost
 from wharfinger.devices.slices import DeviceContent, Document
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
@@ -35,8 +36,7 @@ _PRESENT = "device.present."
 _HINT = ". consider using CEL optional chaining (.? followed by orValue()) or guarding the check with has() for optional fields"
 _MOST_MEMBERS = 32  # attributes and capacities of a device that an API server accepts
 _LARGEST = Extent(breadth=64, length=256, weight=1024)  # a bound of such a device
-_LARGEST_DEVICE = Extent(breadth=32, length=64, weight=512)
-_COMPLEX = 6e7
+_MOST_COST = 1_000_000  # of an expression, as in Kubernetes
 _MOST_KNOWN = 4096  # results that a selector keeps
 _TRIES = 16  # look-ups of unknown domains that are computed
 
@@ -74,12 +74,8 @@ class DeviceSelector:
             raise BadSelectorExpression(str(error)) from None
 
     def is_too_complex(self) -> bool:
-        """Whether an API server refuses the expression because of what it may cost on the largest device.
-
-        Our estimate is higher than that of cel-go, most of all for comparisons, so only what is far beyond the limit is
-        refused. What an expression costs on a device is limited when it is evaluated.
-        """
-        return self._program.cost_on(_LARGEST_DEVICE) > _COMPLEX
+        """Whether an API server refuses the expression because of what it may cost on the largest device."""
+        return worst_cost(_checking().compile(self.text).checked) > _MOST_COST
 
     def matches(self, content: DeviceContent) -> bool:
         """Whether the expression is true for a device. Raises SelectorError."""

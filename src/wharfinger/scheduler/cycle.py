@@ -90,12 +90,12 @@ class SchedulingCycle:
                 self._outbox.append(CarryOut(result.writes))
             if result.node is not None:
                 self._make_room(item, result.node, list(result.victims), diagnosis, now)
-                self._report(pod, "Unschedulable", self._message(pod, diagnosis), nominated_node=result.node)
+                self._report(pod, "Unschedulable", self.message(pod, diagnosis), nominated_node=result.node)
                 return "unschedulable"
             keeps_nomination = not result.hopeless
             # Those that refuse the pod only after evictions may accept it later, so that evictions help.
             plugins |= result.plugins
-        return self._refuse(item, self._message(pod, diagnosis), plugins, now, keeps_nomination=keeps_nomination)
+        return self._refuse(item, self.message(pod, diagnosis), plugins, now, keeps_nomination=keeps_nomination)
 
     def may_preempt(self, pod: Pod) -> bool:
         if not self._kinds.of(pod).may_preempt(pod):
@@ -149,7 +149,7 @@ class SchedulingCycle:
 
     # -- reporting
 
-    def _message(self, pod: Pod, diagnosis: Diagnosis) -> str:
+    def message(self, pod: Pod, diagnosis: Diagnosis) -> str:
         """The stock message, and what objects of other kinds than pods have to do with it."""
         notes = [note for each in self._kinds.others.values() if (note := each.note(pod, diagnosis))]
         return " ".join([diagnosis.message, *notes])

@@ -124,10 +124,12 @@ def explain_in(scheduler: Scheduler, pod: Pod, like: Sequence[Pod] = ()) -> PodE
     explanation = engine.explain(pod)
     decision = engine.schedule(pod)
     message, preemption = decision.message, None
-    if decision.diagnosis is not None and engine.profile(pod).at["postFilter"]:
-        result = engine.preempt(pod, decision.diagnosis)
-        message = decision.diagnosis.message
-        if result.node is not None:
+    if decision.diagnosis is not None:
+        cycle, result = scheduler.state.cycle, None
+        if engine.profile(pod).at["postFilter"] and cycle.may_preempt(pod):
+            result = engine.preempt(pod, decision.diagnosis)
+        message = cycle.message(pod, decision.diagnosis)
+        if result is not None and result.node is not None:
             victims = tuple(f"{each.metadata.namespace}/{each.metadata.name}" for each in result.victims)
             preemption = PlannedPreemption(result.node, victims)
             notes.append(f"room can be made on {result.node} by preempting {', '.join(victims)}")

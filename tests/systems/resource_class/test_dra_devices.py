@@ -56,6 +56,7 @@ def test_the_expression_means_what_the_requirements_mean(seed: int) -> None:
         tuple(random_expression(source) for _ in range(source.randint(1, 2))) for _ in range(source.randint(0, 2))
     ]
     text = device_expression(cases.DRIVER, selectors)
+    assert not device_selector(text).is_too_complex()
     for _ in range(20):
         device, driver = random_device(source), source.choice([cases.DRIVER, cases.DRIVER, "b.example.com"])
         content = DeviceContent(driver, False, device["attributes"], device["capacity"])
@@ -185,3 +186,30 @@ def test_properties_of_devices() -> None:
     assert device_properties(device, cases.DRIVER) == expected
     (group,) = device_groups([cases.slice_of(device, nodeName=None, allNodes=True)])
     assert (group.node, group.free) == ("*", 1)
+
+
+def test_a_driver_that_flaps_costs_only_itself() -> None:
+    """Slices beyond the limits are refused, and status follows a restless driver at most once a second."""
+    with World(nodes=1) as world:
+        world.apply(RESOURCE_CLASSES, a_class())
+        world.apply(RESOURCE_CLASSES, a_class("other", driver="b.example.com"))
+        world.advance(5)
+        error = world.fails(
+            lambda: world.create(RESOURCE_SLICES, cases.slice_of(*({"name": f"g{n}"} for n in range(10_000))))
+        )
+        assert "spec.devices: Too many: 10000: must have at most 128 items" in error.message
+        world.create(RESOURCE_SLICES, cases.slice_of(gpu("a", "80Gi")))
+        world.advance(5)
+        before = {name: version(world, name) for name in ("large", "other")}
+        for number in range(2, 42):
+            devices = [gpu(f"g{each}", "80Gi") for each in range(number % 7)]
+            pool = {"name": "n1", "generation": number, "resourceSliceCount": 9}
+            world._do(world.client.patch(RESOURCE_SLICES, "x", {"spec": {"pool": pool, "devices": devices}}))
+        world.advance(5)
+        assert version(world, "other") == before["other"]
+        assert world.get(RESOURCE_CLASSES, "large")["status"]["devices"] == 41 % 7
+        assert world.get(RESOURCE_CLASSES, "large")["metadata"]["generation"] == 1
+
+
+def version(world: World, name: str) -> str:
+    return str(world.get(RESOURCE_CLASSES, name)["metadata"]["resourceVersion"])

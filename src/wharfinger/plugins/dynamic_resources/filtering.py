@@ -14,6 +14,7 @@ from wharfinger.devices.allocator import (
     ClaimToAllocate,
     InvalidPools,
     Search,
+    SearchTooLong,
 )
 from wharfinger.devices.claims import Claim, claim_spec, results_of
 from wharfinger.devices.diagnosis import DeviceDiagnosis, RequestDiagnosis
@@ -44,6 +45,7 @@ class RowOutcome(NamedTuple):
     found: Sequence[ChosenDevices] | None = None  # for each claim to allocate; None if there is nothing to allocate
     extended: ExtendedRequests | None = None
     unavailable: tuple[int, ...] = ()  # numbers of the allocated claims that the node cannot use
+    too_long: bool = False  # the search was given up
 
 
 class _RowVerdict(NamedTuple):
@@ -84,6 +86,7 @@ class DevicesPrepared(Prepared):
         self._likeness = RowLikeness(needs.claims, catalogue.classes, catalogue.usage)
         self._alike: dict[Hashable, tuple[int, int]] = {}  # code and score of rows that are alike
         self._errors: set[int] = set()  # rows whose search failed
+        self._too_long = False  # whether a search was given up since no row failed
         self._positions: tuple[int, int] | None = None
 
     # -- filtering
@@ -104,6 +107,7 @@ class DevicesPrepared(Prepared):
         for row in rows:
             self._verdict(row)
         self._errors = {row for row in self._errors if tables.nodes[row] is not None}
+        self._too_long = self._too_long and bool(self._errors)
         return bool(self._errors)
 
     def filter(self, rows: Rows) -> Ints:
@@ -134,7 +138,10 @@ class DevicesPrepared(Prepared):
         shared = self._alike.get(alike) if alike is not None else None
         if shared is not None:
             known = self._known[row] = _RowVerdict(pools, pools.version, *shared, ())
-            self._errors.discard(row)
+            if self.status(shared[0]).code is Code.ERROR:
+                self._errors.add(row)
+            else:
+                self._errors.discard(row)
             return known
         outcome = self.search(row)
         code = 0 if outcome.status is None else self.refuse(outcome.status)
@@ -144,10 +151,10 @@ class DevicesPrepared(Prepared):
             self._catalogue.failing.add(self.needs.key)
         else:
             self._errors.discard(row)
-            if alike is not None:
-                if len(self._alike) >= MOST_ALIKE:
-                    self._alike.clear()
-                self._alike[alike] = (code, outcome.score)
+        if alike is not None and (row not in self._errors or outcome.too_long):
+            if len(self._alike) >= MOST_ALIKE:
+                self._alike.clear()
+            self._alike[alike] = (code, outcome.score)
         return known
 
     def plan(
@@ -197,9 +204,13 @@ class DevicesPrepared(Prepared):
             classes = self._catalogue.classes.by_name
             try:
                 usage, most = self._catalogue.usage, self._most_steps
+                if most is not None and self._too_long:
+                    most = max(most // 100, 1)  # one long search is enough: the attempt fails anyway
                 found = Search(node, pools.pools, wanted, usage, classes, most_steps=most).run()
             except AllocationError as failed:
-                return RowOutcome(_failed(str(failed)))
+                too_long = isinstance(failed, SearchTooLong)
+                self._too_long = self._too_long or too_long
+                return RowOutcome(_failed(str(failed)), too_long=too_long)
             except InvalidPools as invalid:
                 return RowOutcome(unresolvable(str(invalid)))
             if found is None:

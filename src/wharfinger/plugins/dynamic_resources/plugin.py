@@ -7,7 +7,7 @@ to the claims; see `pre_bind`.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Hashable
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from typing import Any
 
 from wharfinger.api.fields import FieldError, invalid
@@ -20,6 +20,7 @@ from wharfinger.devices.allocator import STEPS_PER_SECOND
 from wharfinger.devices.claims import ClaimRefused, pod_claims
 from wharfinger.devices.extended import IN_MEMORY_NAME
 from wharfinger.framework.events import NODE, POD, Action, WakeUp
+from wharfinger.framework.explaining import ExplainedTable
 from wharfinger.framework.plugin import Args, FailedAttempt, Plugin, PostFilterResult, Prepared
 from wharfinger.framework.prebinding import Preparation
 from wharfinger.framework.shapes import Shape
@@ -27,6 +28,7 @@ from wharfinger.framework.stand_ins import StandIn
 from wharfinger.framework.status import SUCCESS, Status, error, unresolvable, unschedulable
 from wharfinger.framework.tables import Tables
 from wharfinger.plugins.dynamic_resources.catalogue import CLAIM, CLASS, KINDS, SLICE, TAINT_RULE, catalogue_of
+from wharfinger.plugins.dynamic_resources.explaining import device_table
 from wharfinger.plugins.dynamic_resources.filtering import NOT_AVAILABLE, DevicesPrepared
 from wharfinger.plugins.dynamic_resources.needs import DeviceNeeds, needs_of
 from wharfinger.plugins.dynamic_resources.pre_bind import ClaimsBound, ReservedDevices, deallocation, deletion
@@ -163,6 +165,17 @@ class DynamicResources(Plugin):
         if reserved is None or (not reserved.claims and not reserved.allocations):
             return None
         return ClaimsBound(self._catalogue, pod, reserved, self._timeout)
+
+    # -- explanations
+
+    def explained(self, pod: Pod, rows: Sequence[int]) -> Iterable[ExplainedTable]:
+        needs = needs_of(pod, requests(pod), self._catalogue, self._timeout)
+        if needs is None or needs.refusal is not None:
+            return ()
+        shape = self.tables.shapes.extended(self.tables.shapes.of(pod), pod, (needs,))
+        prepared = DevicesPrepared(self._catalogue, shape, needs, self._most_steps)
+        found = device_table(prepared, rows, [self.tables.name(row) for row in rows])
+        return () if found is None else (found,)
 
     # -- queueing
 

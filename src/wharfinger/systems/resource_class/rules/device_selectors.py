@@ -98,7 +98,7 @@ def _compared(expression: Expression, domain: str, name: str) -> str:
         parts.append(f"({_has('capacity', domain, name)} && {capacity}.{method}(quantity({_text(amount)})))")
     whole = _whole(parsed.number, greater=greater)
     if abs(whole) <= _MAX_INT64:
-        guard = f"{_has('attributes', domain, name)} && type({attribute}) == int"
+        guard = f"{_has('attributes', domain, name)} && type({attribute}) in [int]"
         parts.append(f"({guard} && {attribute} {sign} {whole})")
     if not parts:
         raise NotExpressible(f"{expression.key} {expression.operator} {bound}: too large for a device")
