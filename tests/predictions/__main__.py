@@ -92,11 +92,20 @@ def compare(before: comparing.State, predicted: comparing.State, real: comparing
     }
 
 
-def play(seed: int, stages: int, keep: str) -> list[Outcome]:
-    """Plays one world on a control plane of its own, and predicts it."""
-    with tempfile.TemporaryDirectory() as scratch:
-        kept = Path(keep or scratch) / f"world-{seed:03}"
-        return judge_all(recording.run(find_or_make(), seed, stages, kept, Path(scratch)))
+def play(seed: int, stages: int, keep: str, attempts: int) -> list[Outcome]:
+    """Plays one world on a control plane of its own, and predicts it; again, if something differs and attempts are
+    left."""
+    outcomes: list[Outcome] = []
+    for attempt in range(attempts):
+        with tempfile.TemporaryDirectory() as scratch:
+            kept = Path(keep or scratch) / f"world-{seed:03}{'-again' * attempt}"
+            outcomes = judge_all(recording.run(find_or_make(), seed, stages, kept, Path(scratch)))
+        wrong = [outcome for outcome in outcomes if outcome.wrong]
+        if not wrong:
+            break
+        for outcome in wrong if attempt + 1 < attempts else ():
+            print(f"to be played again: {outcome.world} {outcome.number} {outcome.title}", flush=True)
+    return outcomes
 
 
 def judge_all(found: Recording) -> list[Outcome]:
@@ -112,10 +121,10 @@ def replay(folder: str) -> Iterator[list[Outcome]]:
             yield judge_all(loaded)
 
 
-def play_all(seeds: Iterable[int], stages: int, keep: str, at_once: int) -> Iterator[list[Outcome]]:
+def play_all(seeds: Iterable[int], given: argparse.Namespace) -> Iterator[list[Outcome]]:
     find_or_make()  # before several need it
-    with ProcessPoolExecutor(at_once) as pool:
-        yield from pool.map(play, seeds, repeat(stages), repeat(keep))
+    with ProcessPoolExecutor(given.at_once) as pool:
+        yield from pool.map(play, seeds, repeat(given.stages), repeat(given.keep), repeat(given.attempts))
 
 
 def main() -> None:
@@ -124,11 +133,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1, help="of the first world; the next ones follow")
     parser.add_argument("--stages", type=int, default=8, help="after those in which the first workloads arrive")
     parser.add_argument("--at-once", type=int, default=1, help="worlds that are played at the same time")
+    parser.add_argument("--attempts", type=int, default=1, help="a world counts if it differs as often as this")
     parser.add_argument("--keep", default="", help="a folder for the recordings")
     parser.add_argument("--replay", help="a folder with recordings to predict again")
     given = parser.parse_args()
     seeds = range(given.seed, given.seed + given.worlds)
-    found = replay(given.replay) if given.replay else play_all(seeds, given.stages, given.keep, given.at_once)
+    found = replay(given.replay) if given.replay else play_all(seeds, given)
     outcomes: list[Outcome] = []
     try:
         for world in found:
