@@ -7,6 +7,7 @@ import threading
 from typing import Any
 
 from tests.apiserver.running import Api, pod
+from tests.apiserver.test_access import until
 from tests.support import require_module
 
 
@@ -35,6 +36,7 @@ def test_the_official_client_reads_writes_and_watches(api: Api, namespace: str) 
     thread = threading.Thread(target=follow)
     thread.start()
     core.create_namespaced_pod(namespace, pod("a"))
+    until(lambda: bool(seen))  # the list that a watch begins with shows only the last state of a pod
     core.patch_namespaced_pod("a", namespace, {"metadata": {"labels": {"x": "y"}}})
     thread.join(30)
     assert seen == [("ADDED", "a"), ("MODIFIED", "a")]

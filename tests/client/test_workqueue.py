@@ -172,7 +172,7 @@ def test_a_retry_that_has_reached_its_longest_delay_does_not_keep_a_simulation_b
             for _ in range(6):
                 key = await queue.get()
                 delay = queue.retry(key, limit=limit)
-                seen.append((delay, [background for _, background in queue._timers]))
+                seen.append((delay, [background for _, background, _ in queue._timers]))
                 queue.done(key)
             top = limit or 4.0
             assert seen == [(delay, [delay >= top]) for delay in (min(top, 0.25 * 2**n) for n in range(6))]

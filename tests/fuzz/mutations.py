@@ -369,6 +369,7 @@ NOT_YET_FOUND = frozenset(
     (
         "bound-again",
         "double-preemption",
+        "gap-ends-it",
         "gap-ignored",
         "replace-keeps-the-deleted",
         "stale-rows",

@@ -72,7 +72,10 @@ def play(story: Any) -> None:
         await quota.make(NAMESPACES, {"metadata": {"name": SPACE}})
         for made in (QUOTA, SCOPED):
             await quota.make(RESOURCE_QUOTAS, made)
+        await quota.make(NODES, {"metadata": {"name": "n"}})
         await quota.make(RESERVATIONS, reservation("r", 3))
+        available = {"status": {"phase": "Available", "nodeName": "n"}}
+        await quota.client.patch(RESERVATIONS, "r", available, subresource="status")
         quota.informers.start()
         try:
             await quota.informers.wait_synced()

@@ -118,7 +118,7 @@ def test_reserved_devices_are_not_free_and_consumers_are_counted_once(tmp_path: 
     gold = klass("gold", expression("kind", "Exists"))
     _, objects = simulated(tmp_path, machine("n1", CR2), gold, reservation("r", 2))
     snapshot, _ = simulated(tmp_path, *objects, owner, pod("other", {"gold": 2}))
-    (line,) = json.loads(run("gold", "-f", str(snapshot), "-o", "json").stdout)
+    (line,) = json.loads(run("gold", "-f", str(snapshot), "-o", "json").stdout)["items"]
     assert (line["devices"], line["used"], line["reserved"], line["free"]) == (3, 1, 1, 1)
     explained = CliRunner().invoke(wharf, ["explain", "pod", "other", "-f", str(snapshot), "-o", "json"])
     assert json.loads(explained.stdout)["nearest"][0]["resources"]["gold"] == {
@@ -137,6 +137,7 @@ def test_the_note_says_what_the_condition_says(tmp_path: Path) -> None:
         for each in objects
         if each["kind"] == "ResourceClass"
     }
-    notes = {line["name"]: line["note"] for line in json.loads(run("-f", str(snapshot), "-o", "json").stdout)}
+    lines = json.loads(run("-f", str(snapshot), "-o", "json").stdout)["items"]
+    notes = {line["name"]: line["note"] for line in lines}
     assert {name: notes[name] != "matches nothing" for name in matched} == matched
     assert (notes["of-broken"], notes["of-absent"]) == ("no healthy devices", "matches nothing")
