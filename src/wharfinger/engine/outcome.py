@@ -142,7 +142,7 @@ class PreemptionResult:
     node: str | None = None
     candidates: Mapping[str, Candidate] = field(default_factory=dict)
     chosen: list[str] = field(default_factory=list)  # all nodes with the best rank
-    hopeless: bool = False  # evictions help on no node
+    helps_nowhere: bool = False  # evictions help on no node
     writes: tuple[Write, ...] = ()  # what other plugins want changed so that a later attempt succeeds
 
     @property

@@ -48,14 +48,14 @@ def preempt(
         return PreemptionResult(False, refusal)
     rows = unschedulable_rows(tables, diagnosis)
     if not rows:
-        return PreemptionResult(True, Diagnosis(tables.node_count, absent=NOT_HELPFUL).message, hopeless=True)
+        return PreemptionResult(True, Diagnosis(tables.node_count, absent=NOT_HELPFUL).message, helps_nowhere=True)
     found = _dry_run(tables, answers, pod, rows, source, eligible)
     candidates = {each.node: each for row in rows if isinstance(each := found.by_row[row], Candidate)}
     if not candidates:
         refused = [(each, [row]) for row in rows if isinstance(each := found.by_row[row], Status)]
         message = Diagnosis(tables.node_count, refused, absent=NOT_HELPFUL).message
         plugins = frozenset(status.plugin for status, _ in refused if status.plugin)
-        return PreemptionResult(True, message, plugins, hopeless=True)
+        return PreemptionResult(True, message, plugins, helps_nowhere=True)
     equal = _best(tables, answers, candidates)
     # The same tie-break as in scheduling.
     chosen = min(equal, key=lambda name: tables.tie_breaks.cells[tables.row_of[name]])

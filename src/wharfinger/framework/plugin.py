@@ -213,7 +213,7 @@ class Prepared:
         return RowFunctions(self.filter_row, self.score_row)
 
     def pod_left_elsewhere(self, simulation: Simulation, pod: PodOnNode) -> None:
-        """A pod on another row than the simulated one is imagined to be gone."""
+        """A pod on another row than the simulated one counts as gone."""
         return
 
     def pod_simulated(self, simulation: Simulation, pod: PodOnNode, sign: int) -> None:

@@ -108,7 +108,7 @@ def _labels_changed(pod: Pod, old: Any, new: Any) -> bool:
     return old is None or new is None or old.metadata.labels != new.metadata.labels
 
 
-class _Imagined:
+class _SimulatedPods:
     """What a simulation changes in the domains of its row: the number of pods that match our terms, and by topology key the
     number of pods with terms that match us."""
 
@@ -117,13 +117,13 @@ class _Imagined:
         self.carrying: dict[str, int] = {}
 
 
-_NOBODY = _Imagined()
+_NOBODY = _SimulatedPods()
 
 
-def _elsewhere(counter: DomainCounter, row: int, imagined: _Imagined) -> bool:
+def _elsewhere(counter: DomainCounter, row: int, simulated: _SimulatedPods) -> bool:
     """Whether the count of any domain differs from zero, the simulated change included."""
     here = counter.at(row)
-    return here + imagined.matching.get(counter, 0) != 0 or counter.total != here
+    return here + simulated.matching.get(counter, 0) != 0 or counter.total != here
 
 
 class _FeasibleDomains(NamedTuple):
@@ -290,55 +290,55 @@ class _PodAffinity(Prepared):
         return codes
 
     def filter_row(self, row: int, simulation: Simulation | None = None) -> int:
-        imagined = _NOBODY if simulation is None else simulation.state.get(self, _NOBODY)
+        simulated = _NOBODY if simulation is None else simulation.state.get(self, _NOBODY)
         if self._affinity:
             found = True
             for counter in self._affinity:
                 if counter.column.codes.cells[row] < 0:
                     return self._by_affinity
-                found = found and counter.at(row) + imagined.matching.get(counter, 0) > 0
+                found = found and counter.at(row) + simulated.matching.get(counter, 0) > 0
             if not found:
-                nobody = not any(_elsewhere(counter, row, imagined) for counter in self._affinity)
+                nobody = not any(_elsewhere(counter, row, simulated) for counter in self._affinity)
                 if not (nobody and self._matches_itself):
                     return self._by_affinity
         for _, counter in self._anti:
-            if counter.at(row) + imagined.matching.get(counter, 0) > 0:
+            if counter.at(row) + simulated.matching.get(counter, 0) > 0:
                 return self._by_anti_affinity
         self._look_at_terms()
-        carried = dict(imagined.carrying)
+        carried = dict(simulated.carrying)
         for existing in self._existing:
             key = existing.column.key
             carried[key] = carried.get(key, 0) + existing.at(row)
         return self._by_existing if any(amount > 0 for amount in carried.values()) else 0
 
     def pod_simulated(self, simulation: Simulation, pod: PodOnNode, sign: int) -> None:
-        imagined = simulation.state.get(self)
-        if imagined is None:
-            imagined = simulation.state[self] = _Imagined()
+        simulated = simulation.state.get(self)
+        if simulated is None:
+            simulated = simulation.state[self] = _SimulatedPods()
         row, shape = simulation.row, pod.shape
         for counter in {*self._affinity, *(counter for _, counter in self._anti)}:
             if counter.selection.matches(shape.namespace, shape.labels):
-                imagined.matching[counter] = imagined.matching.get(counter, 0) + sign
+                simulated.matching[counter] = simulated.matching.get(counter, 0) + sign
         for term in shape.required_anti_affinity:
             if term.matches(self._shape.namespace, self._shape.labels, self._labels):
                 key = term.topology_key
                 if self._tables.label(key).codes.cells[row] >= 0:
-                    imagined.carrying[key] = imagined.carrying.get(key, 0) + sign
+                    simulated.carrying[key] = simulated.carrying.get(key, 0) + sign
 
     def pod_left_elsewhere(self, simulation: Simulation, pod: PodOnNode) -> None:
         """Anti-affinity between the pods no longer counts. Affinity does, since it is about the pods that stay."""
-        imagined = simulation.state.get(self)
-        if imagined is None:
-            imagined = simulation.state[self] = _Imagined()
+        simulated = simulation.state.get(self)
+        if simulated is None:
+            simulated = simulation.state[self] = _SimulatedPods()
         row, shape = simulation.row, pod.shape
         for counter in {counter for _, counter in self._anti}:
             if counter.selection.matches(shape.namespace, shape.labels) and counter.column.same(pod.row, row):
-                imagined.matching[counter] = imagined.matching.get(counter, 0) - 1
+                simulated.matching[counter] = simulated.matching.get(counter, 0) - 1
         for term in shape.required_anti_affinity:
             key = term.topology_key
             if term.matches(self._shape.namespace, self._shape.labels, self._labels):
                 if self._tables.label(key).same(pod.row, row):
-                    imagined.carrying[key] = imagined.carrying.get(key, 0) - 1
+                    simulated.carrying[key] = simulated.carrying.get(key, 0) - 1
 
     # -- scoring
 

@@ -92,7 +92,7 @@ class SchedulingCycle:
                 self._make_room(item, result.node, list(result.victims), diagnosis, now)
                 self._report(pod, "Unschedulable", self.message(pod, diagnosis), nominated_node=result.node)
                 return "unschedulable"
-            keeps_nomination = not result.hopeless
+            keeps_nomination = not result.helps_nowhere
             # Those that refuse the pod only after evictions may accept it later, so that evictions help.
             plugins |= result.plugins
         return self._refuse(item, self.message(pod, diagnosis), plugins, now, keeps_nomination=keeps_nomination)

@@ -66,7 +66,7 @@ def command(
         emit(_document(found), output, kind="CapacityReport")
     else:
         _print(found)
-    ctx.exit(1 if found.hopeless else 0)
+    ctx.exit(1 if found.unservable else 0)
 
 
 def _groups(file: str) -> list[NodeGroup]:
@@ -135,7 +135,7 @@ def _document(found: Needs) -> dict[str, Any]:
             for need in found.groups
         ],
         "fitting": found.fitting,
-        "unservable": found.hopeless,
+        "unservable": found.unservable,
     }
 
 
@@ -149,5 +149,5 @@ def _print(found: Needs) -> None:
             click.echo(f"\n{name} is needed for {', '.join(pods)}: {need.reasons[name]}")
     for pod, node in found.fitting.items():
         click.echo(f"\n{pod} needs no new node: it fits on {node}")
-    for pod, why in found.hopeless.items():
+    for pod, why in found.unservable.items():
         click.echo(f"\n{pod} fits on no group: {why}")

@@ -139,7 +139,7 @@ class GroupNeed:
 class Needs:
     groups: list[GroupNeed]
     fitting: dict[str, str] = field(default_factory=dict)  # pods that need no new node, and their node
-    hopeless: dict[str, str] = field(default_factory=dict)  # pods that no group can serve, and the reason
+    unservable: dict[str, str] = field(default_factory=dict)  # pods that no group can serve, and the reason
 
 
 def needs(
@@ -191,7 +191,7 @@ def _serve(engine: Engine, pod: Pod, groups: Sequence[NodeGroup], made: Needs) -
     try:
         decision = engine.schedule(pod)
     except UnknownProfile as error:
-        made.hopeless[label] = str(error.args[0])
+        made.unservable[label] = str(error.args[0])
         return
     if decision.node is not None:
         engine.assume(pod, decision.node)
@@ -218,7 +218,7 @@ def _serve(engine: Engine, pod: Pod, groups: Sequence[NodeGroup], made: Needs) -
         refusal = explained.pre_filter or explained.refused.get(name)
         reasons.append(f"{group.name}: {refusal.message if refusal is not None else 'does not help'}")
         engine.remove_node(name)
-    made.hopeless[label] = "; ".join(reasons) or "no node groups are defined"
+    made.unservable[label] = "; ".join(reasons) or "no node groups are defined"
 
 
 def _silent(node: Node, separate: NodeComputeResources | None, group: NodeGroup) -> bool:
