@@ -271,8 +271,9 @@ class ReservationLedger:
         if old is None and new.consumers:
             self.gave_back = True  # pods that it adopted were counted beside it until now
         new.stand_in.charge, new.stand_in.nonzero = new.charge(), new.nonzero()
-        if old is not None and old.stand_in.node_name != new.stand_in.node_name:
-            self._tables.remove_pod((new.stand_in.key[0], mover_name(uid)))  # it has moved
+        if old is not None and (reservation.phase == "Available" or old.stand_in.node_name != new.stand_in.node_name):
+            # It has moved, or need not: the node on which it waited may be the one that it found.
+            self._tables.remove_pod((new.stand_in.key[0], mover_name(uid)))
         self._tables.add_pod(new.stand_in)
         self.log.append(number)
 
