@@ -18,6 +18,7 @@ POLICY = {
     "metadata": {"name": "kept", "namespace": "default"},
     "spec": {"units": [{"name": "a", "priority": 1, "nodeSelector": {"matchLabels": {"pool": "a"}}}]},
 }
+PARTS = ("scheduler", "controllers", "placement", "webhook", "dashboard")
 ONLY_A_NAME = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
 
 
@@ -72,14 +73,14 @@ def test_installing_over_an_older_installation_keeps_objects_of_users(installed:
     found = installed.get("/apis/scheduling.sigs.x-k8s.io/v1alpha1/namespaces/default/resourcepolicies/kept")
     assert found["spec"]["units"][0]["name"] == "a"
     images = installed.kubectl("get", "deployments", "-n", OURS, "-o", "jsonpath={..image}").split()
-    assert len(images) == 4 and len(set(images)) == 1 and "wharfinger:0.0.1" not in images
+    assert len(images) == 5 and len(set(images)) == 1 and "wharfinger:0.0.1" not in images
 
 
 def test_what_is_installed_is_complete(installed: Cluster) -> None:
     deployments = installed.items(f"/apis/apps/v1/namespaces/{OURS}/deployments")
     budgets = installed.items(f"/apis/policy/v1/namespaces/{OURS}/poddisruptionbudgets")
     names = {item["metadata"]["name"] for item in deployments}
-    assert names == {f"wharfinger-{part}" for part in ("scheduler", "controllers", "placement", "webhook")}
+    assert names == {f"wharfinger-{part}" for part in PARTS}
     assert {item["metadata"]["name"] for item in budgets} == names
     for item in deployments:
         spec = item["spec"]["template"]["spec"]

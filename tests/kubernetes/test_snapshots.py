@@ -15,6 +15,7 @@ from tests.predictions.recording import Watcher, read_objects
 from tests.predictions.stages import create
 
 from wharfinger.api.configuration import API_VERSION, KIND
+from wharfinger.api.kinds.builtin import RESOURCE_QUOTAS
 from wharfinger.api.times import format_time
 from wharfinger.cli.sample import load_sample
 from wharfinger.client.connect import connect
@@ -41,6 +42,9 @@ async def fill(cluster: Cluster) -> None:
             available |= {"message": "Managed cluster is available", "lastTransitionTime": format_time(time.time())}
             status = {"status": {"conditions": [available]}}
             await client.patch(MANAGED_CLUSTERS, each["metadata"]["name"], status, subresource="status")
+        await watcher.rest()
+        # A quota that is created beside pods may miss some of them until it is counted anew, as after a change.
+        await client.patch(RESOURCE_QUOTAS, "team", {"spec": {"hard": {"pods": "21"}}}, "sample")
         await watcher.rest()
     finally:
         await watcher.stop()
