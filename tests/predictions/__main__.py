@@ -4,7 +4,7 @@
     python -m tests.predictions --worlds 5 --seed 1 --keep DIR     keeps the recordings
     python -m tests.predictions --replay DIR                       predicts recorded stages again, without a cluster
 
-It ends with 1 if a stage was predicted wrongly. Differences that only choices between equally good nodes explain count
+It ends with 1 if more stages than allowed were predicted wrongly. Differences that only choices between equally good nodes explain count
 as agreement, in a column of their own.
 """
 
@@ -134,6 +134,7 @@ def main() -> None:
     parser.add_argument("--stages", type=int, default=8, help="after those in which the first workloads arrive")
     parser.add_argument("--at-once", type=int, default=1, help="worlds that are played at the same time")
     parser.add_argument("--attempts", type=int, default=1, help="a world counts if it differs as often as this")
+    parser.add_argument("--allowed", type=int, default=0, help="stages that may differ")
     parser.add_argument("--keep", default="", help="a folder for the recordings")
     parser.add_argument("--replay", help="a folder with recordings to predict again")
     given = parser.parse_args()
@@ -148,7 +149,7 @@ def main() -> None:
     except NoBinaries as error:
         sys.exit(f"Error: {error}")
     print(table(outcomes))
-    sys.exit(any(outcome.wrong for outcome in outcomes))
+    sys.exit(sum(1 for outcome in outcomes if outcome.wrong) > given.allowed)
 
 
 def show(outcome: Outcome) -> None:
