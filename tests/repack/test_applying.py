@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.repack.worlds import inputs, node, pod, replica_set
 
+from wharfinger.api.errors import ServiceUnavailable
 from wharfinger.api.kinds.builtin import NODES, PODS
 from wharfinger.repack.applying import CORDONED, abort, apply_plan
 from wharfinger.repack.jobs import migration_jobs
@@ -70,6 +71,24 @@ def test_a_lost_target_ends_it_and_nothing_is_half_moved() -> None:
         assert made.remaining[0] == move
         stays = await client.get(PODS, move.pod.partition("/")[2], "default")
         assert stays["spec"]["nodeName"] == move.source
+
+    on_cluster(script)
+
+
+def test_an_api_server_that_restarts_does_not_end_it() -> None:
+    async def script(world: SimulatedCluster, found: RepackPlan) -> None:
+        client, jobs = world.client("", lambda warning: None), migration_jobs(world.registry)
+        send, failures = client.get, [3]
+
+        async def failing(resource: Any, *arguments: Any, **more: Any) -> Any:
+            if resource == jobs and failures[0]:
+                failures[0] -= 1
+                raise ServiceUnavailable("connection refused")
+            return await send(resource, *arguments, **more)
+
+        client.get = failing  # type: ignore[method-assign]
+        made = await apply_plan(client, jobs, found, lambda line: None)
+        assert not made.surprise and len(made.done) == len(found.moves) and not failures[0]
 
     on_cluster(script)
 

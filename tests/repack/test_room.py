@@ -31,7 +31,7 @@ def test_a_pod_that_no_move_helps_is_told() -> None:
     objects = [node("a", 4000, 8000), pod("huge", "", 5000, 100)]
     found = repack(inputs(objects), ROOM, RepackOptions())
     assert not found.reached
-    assert found.blocked == ["default/huge: no node can be cleared for it by moving up to 4 pods"]
+    assert found.blocked == ["default/huge: it fits on no node, even an empty one"]
 
 
 def test_a_pod_that_does_not_wait_is_refused() -> None:

@@ -48,6 +48,18 @@ def output_option(*formats: str, default: str = "table") -> Callable[[F], F]:
     )
 
 
+def snapshot_option(function: F) -> F:
+    """Adds `--cluster`; the command gets `snapshots`, the paths that were given."""
+    return click.option(
+        "--cluster",
+        "snapshots",
+        multiple=True,
+        type=click.Path(),
+        metavar="SNAPSHOT",
+        help="A file or folder with the cluster's state, instead of a live cluster.",
+    )(function)
+
+
 def strict_option(function: F) -> F:
     """Adds `--strict`."""
     return click.option(

@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from wharfinger.api.errors import AlreadyExists, NotFound
+from wharfinger.api.errors import AlreadyExists, NotFound, ServerTimeout, ServiceUnavailable, TooManyRequests
 from wharfinger.api.kinds.builtin import NODES
 from wharfinger.api.registry import Document, Resource
 from wharfinger.client.interface import Client
@@ -108,6 +108,8 @@ async def _ended(client: Client, jobs: Resource, running: dict[str, RepackMove])
     for name, move in running.items():
         try:
             job = await client.get(jobs, name)
+        except (ServiceUnavailable, ServerTimeout, TooManyRequests):
+            continue  # the moves go on while the API server restarts
         except NotFound:
             found.append((name, f"{move.pod} does not get to {move.target}: its job was deleted"))
             continue

@@ -67,7 +67,7 @@ def free_nodes(trial: Trial, number: int, names: Sequence[str], effort: Effort) 
     if not found.freed:
         found = _greedily(trial, candidates, number, search, max(found.bound, 0.0))
     if not found.freed:
-        found.blocked = why_no_room(trial, candidates, number)
+        found.blocked = [*why_no_room(trial, candidates, number), *why_not_free(trial, names).values()]
     found.bound = min(max(found.bound, 0.0), found.cost)
     return found
 
@@ -292,14 +292,21 @@ def _sets(costs: Sequence[float], number: int, most: int) -> Iterator[tuple[int,
 
 def why_too_few(trial: Trial, number: int, names: Sequence[str]) -> tuple[list[str], list[str]]:
     """The nodes that may be freed, and if these are too few what stands in the way on the others."""
-    blocking: dict[str, str] = {}
-    for pod in trial.pods.fixed.values():
-        blocking.setdefault(pod.node, f"{pod.key[0]}/{pod.key[1]} cannot be moved: {pod.why}")
+    blocking = why_not_free(trial, names)
     candidates = [name for name in names if name not in blocking]
     if len(candidates) >= number:
         return candidates, []
     head = f"{number} nodes are to be freed, but only {len(candidates)} of {len(names)} could be"
-    return candidates, [head, *(f"{name}: {blocking[name]}" for name in names if name in blocking)]
+    return candidates, [head, *blocking.values()]
+
+
+def why_not_free(trial: Trial, names: Sequence[str]) -> dict[str, str]:
+    """Those of the nodes that cannot be freed, each with the first pod that has to stay."""
+    found: dict[str, str] = {}
+    for pod in trial.pods.fixed.values():
+        if pod.node in names and pod.node not in found:
+            found[pod.node] = f"{pod.node}: {pod.what} cannot be moved: {pod.why}"
+    return found
 
 
 def why_no_room(trial: Trial, candidates: Sequence[str], number: int) -> list[str]:

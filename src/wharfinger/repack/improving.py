@@ -69,7 +69,7 @@ def _left(trial: Trial, pod: MovablePod, name: str) -> float:
 
 def even_zones(trial: Trial) -> Improvement:
     """Moves pods of workloads from zones that have more of them to zones that have fewer."""
-    found = Improvement(measure="pods more in the fullest zone of a workload than in the emptiest")
+    found = Improvement(measure="pods that are out of balance between zones")
     zones = _zones(trial)
     for workload, pods in sorted(_workloads(trial).items()):
         found.before += _unevenness(trial, pods, zones)

@@ -50,6 +50,7 @@ class FixedPod:
     key: ObjectKey
     node: str
     why: str
+    what: str  # as people call it
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ def sort_pods(engine: Engine, *, alone: bool = True) -> RepackedPods:
         if not why and not alone and _controller(pod) is None:
             why = "no controller would create it again"
         if why:
-            fixed[placed.key] = FixedPod(placed.key, placed.node_name, why)
+            fixed[placed.key] = FixedPod(placed.key, placed.node_name, why, _title(pod))
             continue
         movable[placed.key] = MovablePod(
             placed.key, as_new(pod, records, engine), placed.node_name, cost_of(pod), _controller(pod) is not None
@@ -106,6 +107,12 @@ def cost_of(pod: Pod) -> float:
     return cost
 
 
+def _title(pod: Pod) -> str:
+    if isinstance(pod, StandIn):
+        return f"{pod.kind} {pod.object_name}"
+    return f"{pod.metadata.namespace}/{pod.metadata.name}"
+
+
 def _controller(pod: Pod) -> object | None:
     return next((owner for owner in pod.metadata.owner_references if owner.controller), None)
 
@@ -118,7 +125,7 @@ def _stays_with_node(pod: Pod) -> bool:
 
 def _why_fixed(pod: Pod, engine: Engine) -> str:
     if isinstance(pod, StandIn):
-        return f"{pod.kind} {pod.object_name} keeps room there"
+        return "it keeps room there"
     if pod.metadata.deletion_timestamp:
         return "it is being deleted already"
     for name, text in _KEEPS.items():

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from wharfinger.api.registry import Document
+from wharfinger.api.wording import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,9 @@ class RepackGoal:
         if self.room:
             return f"make room for {', '.join(self.room_for) or 'the pods that wait'}"
         selected = f" with {self.nodes}" if self.nodes else ""
-        return f"free all nodes{selected}" if self.all_selected else f"free {self.free_nodes} nodes{selected}"
+        if self.all_selected:
+            return f"free all nodes{selected}"
+        return f"free {counted(self.free_nodes or 0, 'node')}{selected}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,10 @@ def make_room(trial: Trial, waiting: Sequence[Pod], questions: int) -> RoomMade:
         found.bound += 1.0  # at least one pod has to move for this one
         if not _clear(trial, pod, questions, found):
             name = f"{pod.metadata.namespace}/{pod.metadata.name}"
-            found.blocked.append(f"{name}: no node can be cleared for it by moving up to {_MOST} pods")
+            possible = f"no node can be cleared for it by moving up to {_MOST} pods"
+            found.blocked.append(
+                f"{name}: {possible if _nearest(trial, pod) else 'it fits on no node, even an empty one'}"
+            )
     found.steps = list(trial.steps)
     costs = [trial.pods.movable[key].cost for key, _, _ in found.steps]
     found.cost = sum(costs)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from wharfinger.cli.options import cluster_options, output_option, strict_option
+from wharfinger.cli.options import cluster_options, output_option, snapshot_option, strict_option
 
 if TYPE_CHECKING:
     from wharfinger.simulate.asking import AskAnswer
@@ -26,14 +26,7 @@ _NAMED = 3
     metavar="PATH",
     help="The pods or workloads to ask about: a file, a folder, or -.",
 )
-@click.option(
-    "--cluster",
-    "snapshots",
-    multiple=True,
-    type=click.Path(),
-    metavar="SNAPSHOT",
-    help="A file or folder with the cluster's state, instead of a live cluster.",
-)
+@snapshot_option
 @cluster_options
 @click.option("--as", "user", default="", help="The user who would create the objects. Default: the administrator.")
 @click.option("-v", "--all", "everything", is_flag=True, help="List every pod.")

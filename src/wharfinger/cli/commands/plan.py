@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from wharfinger.cli.exit_status import CHANGES, NO, OK, OneForErrors
-from wharfinger.cli.options import cluster_options, output_option, strict_option
+from wharfinger.cli.options import cluster_options, output_option, snapshot_option, strict_option
 
 if TYPE_CHECKING:
     from wharfinger.scenario.runner import Rejection
@@ -52,14 +52,7 @@ class _BadNews(click.ParamType[tuple[str, ...]]):
     metavar="NODE|SELECTOR",
     help="Drain this node, or all that a label selector matches, respecting disruption budgets. Can be repeated.",
 )
-@click.option(
-    "--cluster",
-    "snapshots",
-    multiple=True,
-    type=click.Path(),
-    metavar="SNAPSHOT",
-    help="A file or folder with the cluster's state, instead of a live cluster.",
-)
+@snapshot_option
 @cluster_options
 @click.option("--seed", type=int, default=0, show_default=True, help="Breaks ties between equally good nodes.")
 @click.option("--as", "user", default="", help="The user who makes the change. Default: the administrator.")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from wharfinger.cli.options import cluster_options, output_option, strict_option
+from wharfinger.cli.options import cluster_options, output_option, snapshot_option, strict_option
 
 if TYPE_CHECKING:
     from wharfinger.repack.plans import RepackPlan
@@ -22,14 +22,7 @@ if TYPE_CHECKING:
 @click.option("--restore-order", is_flag=True, help="Move pods to better units of their ResourcePolicies.")
 @click.option("--even-zones", is_flag=True, help="Even out how many pods of a workload each zone has.")
 @click.option("--defragment", metavar="RESOURCE", default="", help="Gather what uses a resource on fewer nodes.")
-@click.option(
-    "--cluster",
-    "snapshots",
-    multiple=True,
-    type=click.Path(),
-    metavar="SNAPSHOT",
-    help="A file or folder with the cluster's state, instead of a live cluster.",
-)
+@snapshot_option
 @cluster_options
 @click.option("--seed", type=int, default=0, show_default=True, help="Breaks ties between equally good nodes.")
 @click.option(
@@ -203,7 +196,12 @@ def _headline(found: RepackPlan) -> str:
         return f"The plan does not work: {found.surprise}"
     if found.blocked:
         return f"Not possible: {found.goal.text()}"
-    gained = f"frees {listed(found.freed, 10)}" if found.freed else f"starts {counted(len(found.started), 'pod')}"
+    one = "s" if len(found.moves) == 1 else ""
+    gained = (
+        f"free{one} {listed(found.freed, 10)}"
+        if found.freed
+        else f"let{one} {counted(len(found.started), 'pod')} start"
+    )
     if found.measure:
         change = f"{found.measure}: {found.before} before, {found.after} after"
         return f"{counted(len(found.moves), 'move')}; {change}" if found.moves else f"Nothing to gain; {change}"
