@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -74,43 +74,19 @@ async def selected(hub: HttpClient) -> list[str]:
     return [item["clusterName"] for item in (page.get("status") or {}).get("decisions", [])]
 
 
+@contextmanager
+def three_clusters(folder: Path) -> Iterator[None]:
+    """A hub without nodes, and two members of different size."""
+    with ExitStack() as started:
+        for name, nodes in (("hub", 0), ("small", 1), ("large", 3)):
+            place = ("--data-dir", str(folder / name), "--port", "0", "--no-dashboard")
+            started.enter_context(wharf("up", *place, "--nodes", str(nodes), log=folder / f"{name}.log"))
+        yield
+
+
 @pytest.mark.slow
 def test_agents_of_two_members_decide_on_the_hub(tmp_path: Path) -> None:
-    with (
-        wharf(
-            "up",
-            "--data-dir",
-            str(tmp_path / "hub"),
-            "--port",
-            "0",
-            "--no-dashboard",
-            "--nodes",
-            "0",
-            log=tmp_path / "hub.log",
-        ),
-        wharf(
-            "up",
-            "--data-dir",
-            str(tmp_path / "small"),
-            "--port",
-            "0",
-            "--no-dashboard",
-            "--nodes",
-            "1",
-            log=tmp_path / "small.log",
-        ),
-        wharf(
-            "up",
-            "--data-dir",
-            str(tmp_path / "large"),
-            "--port",
-            "0",
-            "--no-dashboard",
-            "--nodes",
-            "3",
-            log=tmp_path / "large.log",
-        ),
-    ):
+    with three_clusters(tmp_path):
         asyncio.run(prepare(tmp_path))
         with agent(tmp_path, "small"):
             with agent(tmp_path, "large"):
@@ -175,41 +151,7 @@ async def decide_between_members(directory: Path) -> None:
 @pytest.mark.slow
 def test_the_agents_of_two_members_say_where_a_workload_fits(tmp_path: Path) -> None:
     """With accounts that may touch nothing but what belongs to their clusters."""
-    with (
-        wharf(
-            "up",
-            "--data-dir",
-            str(tmp_path / "hub"),
-            "--port",
-            "0",
-            "--no-dashboard",
-            "--nodes",
-            "0",
-            log=tmp_path / "hub.log",
-        ),
-        wharf(
-            "up",
-            "--data-dir",
-            str(tmp_path / "small"),
-            "--port",
-            "0",
-            "--no-dashboard",
-            "--nodes",
-            "1",
-            log=tmp_path / "small.log",
-        ),
-        wharf(
-            "up",
-            "--data-dir",
-            str(tmp_path / "large"),
-            "--port",
-            "0",
-            "--no-dashboard",
-            "--nodes",
-            "3",
-            log=tmp_path / "large.log",
-        ),
-    ):
+    with three_clusters(tmp_path):
         asyncio.run(prepare(tmp_path))
         asyncio.run(give_accounts(tmp_path))
         with least_privileged(tmp_path, "small"), least_privileged(tmp_path, "large"):
