@@ -45,6 +45,8 @@ class PreparedShape:
             for plugin in points["filter"]
             if plugin.name in found and found[plugin.name].filters and plugin.name not in replaced
         ]
+        # Most preparations never fail, and every decision asks: those with the plain constant are left out.
+        self._fallible = [each for _, each in self.filters if each.fails or type(each).fails is not Prepared.fails]
         self.scorers = [
             ScoringPlugin(plugin.name, found[plugin.name], weights[plugin.name])
             for plugin in points["score"]
@@ -108,7 +110,7 @@ class PreparedShape:
 
     def fails(self) -> bool:
         """Whether filtering may give errors now."""
-        return any(each.fails for _, each in self.filters)
+        return bool(self._fallible) and any(each.fails for each in self._fallible)
 
     def close(self) -> None:
         for prepared in self.by_plugin.values():
