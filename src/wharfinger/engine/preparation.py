@@ -55,7 +55,7 @@ class PreparedShape:
         self.reservers = [
             (plugin, found.get(plugin.name))
             for plugin in points["reserve"]
-            if plugin.name in found or not plugin.reserves_prepared
+            if not plugin.reserves_prepared or (plugin.name in found and found[plugin.name].reserves)
         ]
         self.overlays = [each.overlays for each in found.values() if each.overlays is not None]
         self.score_fault = next(
