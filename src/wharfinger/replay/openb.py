@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from wharfinger.plugins.device_packing.fragmentation import MOST_DEVICES
+from wharfinger.plugins.device_packing.fragmentation import MOST_ASKED
 from wharfinger.plugins.device_packing.rooms import WHOLE, PodDemand
 from wharfinger.replay.extras import require_extra
 from wharfinger.simulate.inputs import BadInput
@@ -189,7 +189,7 @@ def _nodes(table: _Table) -> list[OpenbNode]:
             name,
             row.number("cpu_milli"),
             row.number("memory_mib"),
-            row.number("gpu", MOST_DEVICES),
+            row.number("gpu", MOST_ASKED),
             row.text("model"),
         )
         if node.devices and not node.model:
