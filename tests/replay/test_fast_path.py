@@ -6,7 +6,6 @@ import random
 from typing import Any
 
 import msgspec
-import numpy as np
 import pytest
 
 from wharfinger.api.kinds import registry
@@ -16,7 +15,7 @@ from wharfinger.plugins.device_packing.fragmentation import typical_shapes
 from wharfinger.plugins.device_packing.policies import POLICIES
 from wharfinger.plugins.device_packing.rooms import ModelNumbers, PodDemand
 from wharfinger.replay.openb import OpenbNode, OpenbPod, OpenbTrace
-from wharfinger.replay.openb_objects import DEVICE_CLASS, DRIVER, device_class, node_objects, pod_objects
+from wharfinger.replay.openb_objects import DRIVER, device_class, node_objects, pod_objects
 from wharfinger.replay.packing import PackingRun, PodKind, fragmentation_of
 from wharfinger.simulate.inputs import read_inputs
 from wharfinger.simulate.simulation import SimulationOptions, simulate
@@ -40,7 +39,9 @@ def random_trace(seed: int) -> OpenbTrace:
             (
                 PodDemand(cpu),
                 PodDemand(cpu, 1, rng.choice((100, 250, 460, 500, 700))),
-                PodDemand(cpu, 1, rng.choice((300, 810)), frozenset(rng.sample(sorted(models), 1)) if models else frozenset()),
+                PodDemand(
+                    cpu, 1, rng.choice((300, 810)), frozenset(rng.sample(sorted(models), 1)) if models else frozenset()
+                ),
                 PodDemand(cpu, rng.choice((1, 2)), 1000),
             )
         )

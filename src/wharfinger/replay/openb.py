@@ -7,6 +7,7 @@ scheduled_time. Rows that cannot be true are refused, all of them at once and wi
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -117,8 +118,20 @@ class _Table:
         except polars.exceptions.NoDataError:
             self.refuse(1, "the file is empty")
         except polars.exceptions.PolarsError as error:
-            self.refuse(1, f"not a CSV file: {str(error).splitlines()[0]}")
+            if not self._refuse_long(path):
+                self.refuse(1, f"not a CSV file: {str(error).splitlines()[0]}")
         return None
+
+    def _refuse_long(self, path: Path) -> bool:
+        """Refuses the rows that have more cells than there are columns; returns whether there are any."""
+        known = len(self._bad)
+        with path.open(newline="", encoding="utf-8", errors="replace") as file:
+            rows = csv.reader(file)
+            columns = len(next(rows, ()))
+            for row in rows:
+                if len(row) > columns:
+                    self.refuse(rows.line_num, f"{len(row)} cells, but there are {columns} columns")
+        return len(self._bad) > known
 
     def refuse(self, line: int, problem: str) -> None:
         self._bad.append(BadRow(self._path, line, problem))
