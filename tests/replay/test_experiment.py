@@ -134,4 +134,4 @@ def test_bad_rows_end_the_command(tmp_path: Path) -> None:
     )
 
     assert done.returncode == 2
-    assert f"{tmp_path}/pods.csv:4: cpu_milli is negative: -7" in done.stderr
+    assert f"{tmp_path}/pods.csv: line 4: cpu_milli is negative: -7" in done.stderr

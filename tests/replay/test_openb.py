@@ -75,7 +75,7 @@ def test_nodes_and_pods_are_read(tmp_path: Path) -> None:
     ],
 )
 def test_pods_that_cannot_be_are_refused(tmp_path: Path, row: str, problem: str) -> None:
-    assert problems(tmp_path, POD, row) == [f"pods.csv:3: {problem}"]
+    assert problems(tmp_path, POD, row) == [f"pods.csv: line 3: {problem}"]
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_pods_that_cannot_be_are_refused(tmp_path: Path, row: str, problem: str)
     ],
 )
 def test_nodes_that_cannot_be_are_refused(tmp_path: Path, row: str, problem: str) -> None:
-    assert problems(tmp_path, POD, nodes=(NODE, row)) == [f"nodes.csv:3: {problem}"]
+    assert problems(tmp_path, POD, nodes=(NODE, row)) == [f"nodes.csv: line 3: {problem}"]
 
 
 def test_everything_that_is_wrong_is_listed_in_order(tmp_path: Path) -> None:
@@ -98,27 +98,27 @@ def test_everything_that_is_wrong_is_listed_in_order(tmp_path: Path) -> None:
     bad = ["p9,-1,-1,1,460,,LS,Running,10,5,", *(good.format(number) for number in range(3)), "p8,1,1,1,5,X,,,,,"]
 
     assert problems(tmp_path, *bad, nodes=("n1,64000,262144,2,A", "n2,-1,1,0,")) == [
-        "nodes.csv:3: cpu_milli is negative: -1",
-        "pods.csv:2: cpu_milli is negative: -1",
-        "pods.csv:2: memory_mib is negative: -1",
-        "pods.csv:2: deletion_time 5 is before creation_time 10",
-        "pods.csv:6: gpu_spec names a model that no node has: X",
+        "nodes.csv: line 3: cpu_milli is negative: -1",
+        "pods.csv: line 2: cpu_milli is negative: -1",
+        "pods.csv: line 2: memory_mib is negative: -1",
+        "pods.csv: line 2: deletion_time 5 is before creation_time 10",
+        "pods.csv: line 6: gpu_spec names a model that no node has: X",
     ]
 
 
 def test_lines_stay_right_after_a_blank_one(tmp_path: Path) -> None:
     found = problems(tmp_path, POD, "", "p2,-1,1,1,460,,LS,Running,1,2,1")
 
-    assert found[-1] == "pods.csv:4: cpu_milli is negative: -1"
+    assert found[-1] == "pods.csv: line 4: cpu_milli is negative: -1"
 
 
 @pytest.mark.parametrize(
     ("pods", "problem"),
     [
-        ("", "pods.csv:1: the file is empty"),
-        (f"{POD_HEADER}\n", "pods.csv:1: there are no pods"),
-        ("name,cpu_milli\np1,1\n", "pods.csv:1: no column memory_mib, num_gpu, gpu_milli, gpu_spec"),
-        (f"{POD_HEADER}\n{POD},more\n", "pods.csv:2: 12 cells, but there are 11 columns"),
+        ("", "pods.csv: line 1: the file is empty"),
+        (f"{POD_HEADER}\n", "pods.csv: line 1: there are no pods"),
+        ("name,cpu_milli\np1,1\n", "pods.csv: line 1: no column memory_mib, num_gpu, gpu_milli, gpu_spec"),
+        (f"{POD_HEADER}\n{POD},more\n", "pods.csv: line 2: 12 cells, but there are 11 columns"),
     ],
 )
 def test_files_that_are_no_traces_are_refused(tmp_path: Path, pods: str, problem: str) -> None:

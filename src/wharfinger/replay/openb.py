@@ -45,7 +45,7 @@ class BadRow(NamedTuple):
     problem: str
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}: {self.problem}"
+        return f"{self.file}: line {self.line}: {self.problem}"
 
 
 class OpenbNode(NamedTuple):
