@@ -19,6 +19,7 @@ from wharfinger.api.fields import FieldError
 from wharfinger.api.kubernetes_version import KubernetesVersion
 from wharfinger.api.views import Pod
 from wharfinger.framework.columns import Bools, IntColumn, Ints, Rows
+from wharfinger.framework.device_scoring import DeviceScorer
 from wharfinger.framework.events import WakeUp
 from wharfinger.framework.explaining import AskedAmount, ExplainedTable, Suggestion
 from wharfinger.framework.prebinding import Preparation, Write
@@ -35,13 +36,15 @@ EXTENSION_POINTS = (
     "postFilter",
     "preScore",
     "score",
+    "deviceScore",
     "reserve",
     "permit",
     "preBind",
     "bind",
     "postBind",
 )
-"""By the names that configurations use, in the order of the scheduling cycle."""
+"""By the names that configurations use, in the order of the scheduling cycle. `deviceScore` is ours, the others are
+upstream's."""
 
 MAX_SCORE = 100
 """Normalized scores are between 0 and this."""
@@ -285,6 +288,8 @@ class Plugin:
         self.tables = tables
         self.args = args
         self.beside_handler = True  # whether the profile has a plugin that `handles_resources`
+        #: The plugins of the profile that score devices, with their weights.
+        self.device_scorers: Sequence[tuple[Plugin, int]] = ()
 
     # -- changes in the cluster
 
@@ -335,6 +340,11 @@ class Plugin:
 
     def prepare(self, shape: Shape) -> Prepared | Status | None:
         """The answers for a shape; a status refuses the pod as a whole, None means that the plugin does not apply."""
+        return None
+
+    def device_scorer(self, shape: Shape) -> DeviceScorer | None:
+        """How good devices are for the pods of a shape, which decides the ones that they get on the chosen node; None: the
+        plugin has no opinion."""
         return None
 
     def post_filter(self, pod: Pod, prepared: Prepared | None, failure: FailedAttempt) -> PostFilterResult:

@@ -51,7 +51,7 @@ def run_experiment(trace: OpenbTrace, policy: str, seed: int) -> ExperimentResul
     """One run. Raises KeyError for an unknown policy."""
     started = time.perf_counter()
     random = np.random.default_rng(seed)
-    kinds, kind_of = _kinds(trace)
+    kinds, kind_of = kinds_of(trace)
     arrivals = arrival_order(trace, kind_of, kinds, random)
     order = random.permutation(len(trace.nodes))
     keys = random.integers(0, 1 << 62, len(trace.nodes))
@@ -74,7 +74,7 @@ def run_experiment(trace: OpenbTrace, policy: str, seed: int) -> ExperimentResul
     )
 
 
-def _kinds(trace: OpenbTrace) -> tuple[Sequence[PodKind], Ints]:
+def kinds_of(trace: OpenbTrace) -> tuple[Sequence[PodKind], Ints]:
     """The kinds of pods of a trace, and the number of its kind for each pod."""
     numbers: dict[PodKind, int] = {}
     of_pod = [numbers.setdefault(PodKind(pod.demand, pod.memory), len(numbers)) for pod in trace.pods]

@@ -7,13 +7,14 @@ scheduled_time. Rows that cannot be true are refused, all of them at once and wi
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from wharfinger.plugins.device_packing.fragmentation import MOST_DEVICES
+from wharfinger.plugins.device_packing.fragmentation import MOST_ASKED
 from wharfinger.plugins.device_packing.rooms import WHOLE, PodDemand
 from wharfinger.replay.extras import require_extra
 from wharfinger.simulate.inputs import BadInput
@@ -44,7 +45,7 @@ class BadRow(NamedTuple):
     problem: str
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}: {self.problem}"
+        return f"{self.file}: line {self.line}: {self.problem}"
 
 
 class OpenbNode(NamedTuple):
@@ -117,8 +118,20 @@ class _Table:
         except polars.exceptions.NoDataError:
             self.refuse(1, "the file is empty")
         except polars.exceptions.PolarsError as error:
-            self.refuse(1, f"not a CSV file: {str(error).splitlines()[0]}")
+            if not self._refuse_long(path):
+                self.refuse(1, f"not a CSV file: {str(error).splitlines()[0]}")
         return None
+
+    def _refuse_long(self, path: Path) -> bool:
+        """Refuses the rows that have more cells than there are columns; returns whether there are any."""
+        known = len(self._bad)
+        with path.open(newline="", encoding="utf-8", errors="replace") as file:
+            rows = csv.reader(file)
+            columns = len(next(rows, ()))
+            for row in rows:
+                if len(row) > columns:
+                    self.refuse(rows.line_num, f"{len(row)} cells, but there are {columns} columns")
+        return len(self._bad) > known
 
     def refuse(self, line: int, problem: str) -> None:
         self._bad.append(BadRow(self._path, line, problem))
@@ -189,7 +202,7 @@ def _nodes(table: _Table) -> list[OpenbNode]:
             name,
             row.number("cpu_milli"),
             row.number("memory_mib"),
-            row.number("gpu", MOST_DEVICES),
+            row.number("gpu", MOST_ASKED),
             row.text("model"),
         )
         if node.devices and not node.model:

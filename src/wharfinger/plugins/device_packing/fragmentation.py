@@ -19,7 +19,7 @@ from wharfinger.framework.columns import Ints
 from wharfinger.plugins.device_packing.rooms import WHOLE, ModelNumbers, NodeRooms, PodDemand
 
 POPULARITY = 95  # per cent of the pods of a workload that its typical shapes cover
-MOST_DEVICES = 32  # of one node
+MOST_ASKED = 32  # devices that one pod may ask for
 
 
 class WorkloadShape(NamedTuple):
@@ -103,12 +103,15 @@ class Fragmentation:
         return self._single.take((place * (WHOLE + 1))[:, None] + free)
 
     def _by_several(self, place: Ints, unused: Ints) -> Ints:
-        return self._several.take(place * (MOST_DEVICES + 1) + np.maximum(unused, 0))
+        """[node] what shapes that ask for several devices can use of the unused ones."""
+        weights = self._several.take(place * (MOST_ASKED + 1) + np.clip(unused, 0, MOST_ASKED))
+        usable: Ints = weights * unused * WHOLE
+        return usable
 
     def _build(self) -> None:
         self._known = len(self._models)
         single = np.zeros((self._known, self._steps, WHOLE + 1), dtype=np.int64)  # [model, CPU, left of a device]
-        several = np.zeros((self._known, self._steps, MOST_DEVICES + 1), dtype=np.int64)  # [model, CPU, unused devices]
+        several = np.zeros((self._known, self._steps, MOST_ASKED + 1), dtype=np.int64)  # [model, CPU, unused devices]
         for (cpu, count, milli, allowed), weight in self._shapes:
             enough = int(self._cpus.searchsorted(cpu)) + 1
             for model, number in self._models.items():
@@ -119,5 +122,4 @@ class Fragmentation:
                 else:
                     several[number, enough:, count:] += weight
         single *= np.arange(WHOLE + 1)
-        several *= WHOLE * np.arange(MOST_DEVICES + 1)
         self._single, self._several = single.ravel(), several.ravel()
