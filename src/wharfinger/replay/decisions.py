@@ -14,7 +14,7 @@ from wharfinger.engine.outcome import Decision, Explanation
 from wharfinger.scheduler.scheduler import Scheduler
 from wharfinger.simulate.processes import ProcessRun
 
-MOST_EXPLAINED = 500  # differing decisions; an explanation looks at all nodes again
+EXPLANATIONS = 200_000  # nodes that explanations look at, all together; each looks at all nodes again
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class DecisionWatch:
     ties: bool = True
     causes: dict[ObjectKey, DecisionCause] = field(default_factory=dict)  # of the first decision that differs
     order: dict[ObjectKey, int] = field(default_factory=dict)  # of the first decision about each pod
-    explained: int = 0
+    explained: int = 0  # nodes that explanations have looked at
 
     def follow(self, scheduler: Scheduler, run: ProcessRun) -> None:
         engine, schedule = scheduler.engine, scheduler.engine.schedule
@@ -70,8 +70,8 @@ class DecisionWatch:
                 return decision
             if self.ties and decision.node is not None and engine.ties(pod, decision.node, wanted):
                 return replace(decision, node=wanted, row=engine.tables.row_of[wanted])
-            if key not in self.causes and self.explained < MOST_EXPLAINED:
-                self.explained += 1
+            if key not in self.causes and self.explained < EXPLANATIONS:
+                self.explained += engine.tables.node_count
                 self.causes[key] = why_not(engine, pod, decision, wanted)
             return decision
 

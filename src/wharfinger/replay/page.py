@@ -12,7 +12,7 @@ from wharfinger.api.wording import counted
 from wharfinger.replay.plots import COLOURS, ReplayPlot, plots
 from wharfinger.replay.wording import measures
 
-LISTED = 40  # differing decisions that the page shows for each comparison
+LISTED = 15  # differing decisions that the page shows for each comparison
 
 _STYLE = """
 :root { --ink: #1a1a1a; --soft: #595959; --line: #c8c8c8; --shade: #f4f4f2; }
@@ -26,7 +26,7 @@ table { border-collapse: collapse; width: 100%; margin: 10px 0; font-variant-num
 th, td { text-align: left; padding: 4px 10px 4px 0; border-bottom: 1px solid var(--line); vertical-align: top; }
 thead th { border-bottom: 2px solid var(--ink); } tbody th { font-weight: normal; }
 td.number, th.number { text-align: right; padding-right: 18px; white-space: nowrap; }
-td.detail { color: var(--soft); font-size: 13px; overflow-wrap: anywhere; }
+.detail { color: var(--soft); font-size: 13px; overflow-wrap: anywhere; }
 .plots { display: grid; grid-template-columns: 1fr 1fr; gap: 22px 26px; }
 figure { margin: 0; break-inside: avoid; } figcaption { color: var(--soft); font-size: 13px; margin-bottom: 4px; }
 figure svg { width: 100%; height: auto; display: block; }
@@ -59,11 +59,11 @@ def page(report: Document) -> str:
         _answer(report),
         "<h2>The numbers</h2>",
         _numbers(runs),
+        "<h2>Over time</h2>",
+        f'<div class="plots">{"".join(_figure(plot) for plot in plots(report))}</div>',
         "<h2>Decisions that differ</h2>" if report["comparisons"] else "",
         *(_comparison(each) for each in report["comparisons"]),
         _waiting(runs),
-        "<h2>Over time</h2>",
-        f'<div class="plots">{"".join(_figure(plot) for plot in plots(report))}</div>',
         _reading(),
     ]
     body = "\n".join(part for part in parts if part)
@@ -103,7 +103,9 @@ def _change(first: Document, run: Document) -> str:
     """The main numbers of a run beside those of the first."""
     parts = []
     placed = run["pods"]["placed"] - first["pods"]["placed"]
-    parts.append(f"{abs(placed)} pods {'more' if placed > 0 else 'fewer'} placed" if placed else "as many pods placed")
+    parts.append(
+        f"{counted(abs(placed), 'pod')} {'more' if placed > 0 else 'fewer'} placed" if placed else "as many pods placed"
+    )
     for name, share in run["utilisation"].items():
         change = 100 * (share - first["utilisation"].get(name, 0.0))
         if abs(change) >= 0.1:
@@ -113,7 +115,7 @@ def _change(first: Document, run: Document) -> str:
         parts.append(f"90 % of the pods wait at most {waits[1]:.1f} s instead of {waits[0]:.1f} s")
     preempted = run["preemptions"] - first["preemptions"]
     if preempted:
-        parts.append(f"{abs(preempted)} {'more' if preempted > 0 else 'fewer'} preemptions")
+        parts.append(f"{counted(abs(preempted), 'preemption')} {'more' if preempted > 0 else 'fewer'}")
     if first["costInUse"] and abs(run["costInUse"] / first["costInUse"] - 1) >= 0.001:
         parts.append(f"cost of the nodes with pods {100 * (run['costInUse'] / first['costInUse'] - 1):+.1f} %")
     return f"<b>{escape(run['configuration'])}</b>: {escape('; '.join(parts))}."

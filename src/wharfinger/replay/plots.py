@@ -19,6 +19,7 @@ DASHES = ([1, 0], [7, 3], [2, 2], [9, 3, 2, 3], [4, 4], [12, 4], [1, 3])
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right")
 WIDTH, HEIGHT = 400, 170
 _MARKERS = 9  # on each line
+_TIMES = [0, 1, 3, 10, 30, 100, 300, 1000, 3000, 10_000, 30_000, 100_000]  # seconds on the axis of waiting times
 _FONT = "Helvetica, Arial, sans-serif"
 
 
@@ -113,9 +114,14 @@ def _plot(
     colour = alt.Scale(domain=names, range=[COLOURS[index % len(COLOURS)] for index in range(number)])
     dash = alt.Scale(domain=names, range=[DASHES[index % len(DASHES)] for index in range(number)])
     shape = alt.Scale(domain=names, range=[SHAPES[index % len(SHAPES)] for index in range(number)])
-    legend = alt.Legend(title=None, orient="top", symbolStrokeWidth=2, symbolSize=60, labelLimit=300)
-    x = alt.X("x:Q", title=axis, axis=alt.Axis(grid=False, tickCount=6))
-    y = alt.Y("y:Q", title=None, axis=alt.Axis(format="%" if share else "~s", tickCount=4), scale=alt.Scale(zero=True))
+    legend = alt.Legend(title=None, orient="top", symbolStrokeWidth=1.8, symbolSize=80, labelLimit=300)
+    # Most pods wait for no time at all, and a few for long, so waiting times have a scale that shows both.
+    scale = alt.Scale() if step else alt.Scale(type="symlog", constant=1)
+    ticks = {} if step else {"values": _TIMES}
+    x = alt.X("x:Q", title=axis, scale=scale, axis=alt.Axis(grid=False, tickCount=6, **ticks))
+    y = alt.Y(
+        "y:Q", title=None, axis=alt.Axis(format="%" if share else ",.4~g", tickCount=4), scale=alt.Scale(zero=True)
+    )
     lines = (
         alt.Chart({"values": rows})
         .mark_line(interpolate="step-after" if step else "linear", strokeWidth=1.8)
@@ -123,7 +129,7 @@ def _plot(
             x=x,
             y=y,
             color=alt.Color("run:N", scale=colour, legend=legend),
-            strokeDash=alt.StrokeDash("run:N", scale=dash, legend=legend),
+            strokeDash=alt.StrokeDash("run:N", scale=dash, legend=None),
         )
     )
     markers = (
