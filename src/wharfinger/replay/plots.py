@@ -117,8 +117,8 @@ def _plot(
     legend = alt.Legend(title=None, orient="top", symbolStrokeWidth=1.8, symbolSize=80, labelLimit=300)
     # Most pods wait for no time at all, and a few for long, so waiting times have a scale that shows both.
     scale = alt.Scale() if step else alt.Scale(type="symlog", constant=1)
-    ticks = {} if step else {"values": _TIMES}
-    x = alt.X("x:Q", title=axis, scale=scale, axis=alt.Axis(grid=False, tickCount=6, **ticks))
+    ticks = alt.Undefined if step else _TIMES
+    x = alt.X("x:Q", title=axis, scale=scale, axis=alt.Axis(grid=False, tickCount=6, values=ticks))
     y = alt.Y(
         "y:Q", title=None, axis=alt.Axis(format="%" if share else ",.4~g", tickCount=4), scale=alt.Scale(zero=True)
     )
