@@ -136,6 +136,37 @@ def test_what_cannot_have_been_is_the_first_difference(tmp_path: Path) -> None:
     assert first.pod == "default/x" and first.cause == "score of NodeResourcesFit"  # c is larger
 
 
+def test_a_check_stays_in_the_recorded_state(tmp_path: Path) -> None:
+    """One decision that cannot be explained does not make all later ones differ."""
+    nodes = "name,cpu,memory_gib,usd\na,4,8,0\nb,4,8,0\n"
+    work = COLUMNS + "".join(f"p{number},{10 * number},3600,1,256,0\n" for number in range(6))
+    trace = read_trace(write(tmp_path, work, nodes))
+    for pod, node in zip(trace.pods, "aabbab", strict=True):  # the second one should have gone to b
+        pod.node, pod.bound = node, TraceMoment(pod.arrival.time + 0.5, pod.arrival.order)
+
+    _, (checked,) = replay(trace, [PLAIN], ReplayOptions(until=120.0, check=True))
+
+    assert [each.pod for each in checked.differences] == ["default/p1"]
+    assert (checked.differences[0].expected, checked.differences[0].node) == ("a", "b")
+    assert checked.same == 5
+
+
+def test_a_check_allows_for_the_time_between_decision_and_binding(tmp_path: Path) -> None:
+    """When x was bound, y had been bound already; but x was decided before."""
+    nodes = "name,cpu,memory_gib,usd\na,8,8,0\nb,4,8,0\n"
+    work = f"{COLUMNS}x,10,3600,1,256,0\ny,11,3600,7,256,0\n"
+    trace = read_trace(write(tmp_path, work, nodes))
+    for pod, seconds in zip(trace.pods, (14, 12), strict=True):
+        pod.node, pod.bound = "a", TraceMoment(trace.start + seconds, seconds)
+
+    _, (checked,) = replay(trace, [PLAIN], ReplayOptions(until=120.0, check=True))
+    assert checked.same == 2
+
+    trace.pods[0].arrival = TraceMoment(trace.start + 13, 13)  # now it was decided after y for sure
+    _, (checked,) = replay(trace, [PLAIN], ReplayOptions(until=120.0, check=True))
+    assert [each.pod for each in checked.differences] == ["default/x"]
+
+
 def test_nodes_come_go_and_change(tmp_path: Path) -> None:
     nodes = (
         "name,cpu,memory_gib,usd,from,to,taints\n"

@@ -97,6 +97,7 @@ def command(
 
     A TRACE is a folder that `wharf record` wrote, or one with tables of nodes and work. The real control plane runs over
     it in virtual time, once for each --config. The first replay is compared with the record, the others with the first.
+    Without --config, every recorded decision is checked in the recorded state.
 
     With --format openb the pods of the trace arrive in random order, until they ask for 130 % of the GPUs; nobody
     leaves. The result says how many per cent of the GPUs were allocated when the arrived pods asked for 80, 100 and
