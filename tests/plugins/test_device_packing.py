@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 
 from wharfinger.engine.profile import BadArguments, read_args
 from wharfinger.engine.registry import known_plugins
 from wharfinger.plugins.device_packing.fragmentation import Fragmentation, WorkloadShape, typical_shapes
-from wharfinger.plugins.device_packing.policies import FGD, POLICIES, PackingPolicy
+from wharfinger.plugins.device_packing.policies import FGD, PackingPolicy
+from wharfinger.plugins.device_packing.registry import POLICIES
 from wharfinger.plugins.device_packing.rooms import ModelNumbers, NodeRooms, PodDemand
 
 HALF = PodDemand(4_000, 1, 500)
@@ -32,7 +35,7 @@ def rooms(*nodes: tuple[int, list[int]], models: list[int] | None = None, kinds:
 
 
 def policy(name: str, workload: list[WorkloadShape] = WORKLOAD) -> PackingPolicy:
-    return POLICIES[name](Fragmentation(workload, ModelNumbers({"": 0, "A": 1})))
+    return POLICIES[name](workload, ModelNumbers({"": 0, "A": 1}))
 
 
 # -- fragmentation
@@ -46,9 +49,9 @@ def fragmented(nodes: NodeRooms, workload: list[WorkloadShape]) -> list[float]:
         free = [int(each) for each in nodes.free[index]]
         total = 0.0
         for demand, weight in workload:
-            enough = sum(1 for each in free if each >= demand.milli) >= demand.count
+            enough = sum(1 for each in free if each >= demand.milli) >= demand.devices
             allowed = not demand.models or names[int(nodes.model[index])] in demand.models
-            if not demand.count or not enough or not allowed or nodes.cpu[index] < demand.cpu:
+            if not demand.devices or not enough or not allowed or nodes.cpu[index] < demand.cpu:
                 total += weight * sum(free)
             else:
                 total += weight * sum(each for each in free if each < demand.milli)
@@ -101,8 +104,8 @@ def test_fragmentation_is_that_of_the_definition(seed: int) -> None:
             for device in range(4 if demand.shared else 1):
                 after = nodes.take(np.array([node]))
                 after.cpu = after.cpu - demand.cpu
-                chosen = [device] if demand.shared else np.flatnonzero(after.free[0] == 1000)[: demand.count]
-                if len(chosen) < demand.count or (demand.shared and after.free[0, device] < demand.milli):
+                chosen = [device] if demand.shared else np.flatnonzero(after.free[0] == 1000)[: demand.devices]
+                if len(chosen) < demand.devices or (demand.shared and after.free[0, device] < demand.milli):
                     continue
                 after.free[0, chosen] -= demand.milli
                 predicted = (
@@ -115,7 +118,7 @@ def test_typical_shapes_are_the_most_frequent_ones_that_cover_95_per_cent() -> N
     demands = [HALF] * 90 + [PLAIN] * 4 + [PAIR] * 4 + [WHOLE_ONE] * 2
 
     # Equally frequent shapes: the one that asks for more first.
-    assert typical_shapes(demands) == [(HALF, 90), (PAIR, 4), (PLAIN, 4)]
+    assert typical_shapes(Counter(demands)) == [(HALF, 90), (PAIR, 4), (PLAIN, 4)]
 
 
 # -- the policies

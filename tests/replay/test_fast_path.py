@@ -11,12 +11,12 @@ import pytest
 from wharfinger.api.kinds import registry
 from wharfinger.framework.columns import TieBreaks
 from wharfinger.plugins.device_packing.devices import node_keys
-from wharfinger.plugins.device_packing.fragmentation import typical_shapes
-from wharfinger.plugins.device_packing.policies import POLICIES
-from wharfinger.plugins.device_packing.rooms import ModelNumbers, PodDemand
+from wharfinger.plugins.device_packing.fragmentation import Fragmentation
+from wharfinger.plugins.device_packing.registry import POLICIES
+from wharfinger.plugins.device_packing.rooms import PodDemand
 from wharfinger.replay.openb import OpenbNode, OpenbPod, OpenbTrace
 from wharfinger.replay.openb_objects import DRIVER, device_class, node_objects, pod_objects
-from wharfinger.replay.packing import PackingRun, PodKind, fragmentation_of
+from wharfinger.replay.packing import PackingRun, PodKind, models_of, workload_of
 from wharfinger.simulate.inputs import read_inputs
 from wharfinger.simulate.simulation import SimulationOptions, simulate
 
@@ -55,12 +55,12 @@ def configuration(policy: str, trace: OpenbTrace, seed: int) -> Document:
         args["workload"] = [
             {
                 "cpu": f"{shape.demand.cpu}m",
-                "devices": shape.demand.count,
+                "devices": shape.demand.devices,
                 "milli": shape.demand.milli or 1000,
                 "models": sorted(shape.demand.models),
                 "weight": shape.weight,
             }
-            for shape in typical_shapes(pod.demand for pod in trace.pods)
+            for shape in workload_of(trace)
         ]
     point = {"enabled": [{"name": policy}], "disabled": [{"name": "*"}]}
     profile = {
@@ -99,13 +99,15 @@ def fully_simulated(policy: str, trace: OpenbTrace, seed: int) -> dict[str, tupl
 
 
 def replayed(policy: str, trace: OpenbTrace, seed: int) -> dict[str, tuple[str, tuple[str, ...]]]:
-    models = ModelNumbers()
-    rule = POLICIES[policy](fragmentation_of(trace, models), seed)
+    models, workload = models_of(trace), workload_of(trace)
+    rule = POLICIES[policy](workload, models, seed)
     kinds = list(dict.fromkeys(PodKind(pod.demand, pod.memory) for pod in trace.pods))
     order = TieBreaks(len(trace.nodes), seed)
     for row in range(len(trace.nodes)):
         order.enter(row)
-    run = PackingRun(trace.nodes, kinds, rule, models, order, node_keys([node.name for node in trace.nodes]))
+    run = PackingRun(
+        trace.nodes, kinds, rule, Fragmentation(workload, models), order, node_keys([node.name for node in trace.nodes])
+    )
     found: dict[str, tuple[str, tuple[str, ...]]] = {}
     for pod in trace.pods:
         place = run.place(kinds.index(PodKind(pod.demand, pod.memory)))
