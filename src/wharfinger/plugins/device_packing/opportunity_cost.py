@@ -6,7 +6,7 @@ choice: a pod that may use any model should leave the scarce ones to pods that m
 
 Both are priced here, in devices. The rest of a device is worth the dearest shares that fit into it, at the prices of
 `pricing`. A model is scarce if pods that are restricted to it, or to few, ask for much of it. Where prices make no
-difference, FGD decides. The workload is what is on the nodes: nothing needs to be told in advance.
+difference, FGD decides. If the policy is not told which pods usually come, it learns that from those on the nodes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ GROWTH = 1.25  # of the number of pods, after which prices are computed anew
 
 
 class OpportunityCost(FGD):
-    """FGD with prices for gaps and for scarce models, learnt from the pods that are on nodes."""
+    """FGD with prices for gaps and for scarce models."""
 
     name = "OpportunityCost"
     needs_workload = False
@@ -41,7 +41,8 @@ class OpportunityCost(FGD):
     def __init__(self, workload: Sequence[WorkloadShape], models: ModelNumbers, seed: int = 0) -> None:
         super().__init__((), models, seed)
         self._supply: Mapping[str, int] = {}
-        self._pods: Counter[PodDemand] = Counter()
+        self._told = bool(workload)
+        self._pods: Counter[PodDemand] = Counter(dict(workload))  # those that usually come, or that are on nodes
         self._known = 0  # number of pods that prices were computed from
         self._plan()
 
@@ -52,6 +53,8 @@ class OpportunityCost(FGD):
         self._plan()
 
     def placed(self, demand: PodDemand, change: int = 1) -> bool:
+        if self._told:
+            return False
         self._pods[demand] += change
         if not self._pods[demand]:
             del self._pods[demand]
@@ -89,8 +92,8 @@ class OpportunityCost(FGD):
         found = np.zeros(len(self.models) + 1)
         if total:
             scale = sum(self._supply.values()) / total
-            for model, amount in asked.items():
-                found[self.models[model]] = min(amount * scale / self._supply[model], MOST_SCARCE)
+            for model, restricted in asked.items():
+                found[self.models[model]] = min(restricted * scale / self._supply[model], MOST_SCARCE)
         return found
 
     # -- scoring

@@ -75,9 +75,16 @@ class WorkloadPackingArgs(PackingArgs, frozen=True):
     workload: tuple[WorkloadShapeArgs, ...] = ()  # the pods that usually come
 
     def faults(self, kubernetes: KubernetesVersion) -> list[FieldError]:
+        return [fault for index, each in enumerate(self.workload) for fault in each.faults(f"workload[{index}]")]
+
+
+class KnownWorkloadArgs(WorkloadPackingArgs, frozen=True):
+    """The workload must be given."""
+
+    def faults(self, kubernetes: KubernetesVersion) -> list[FieldError]:
         if not self.workload:
             return [required("workload", "the policy scores by the pods that usually come")]
-        return [fault for index, each in enumerate(self.workload) for fault in each.faults(f"workload[{index}]")]
+        return super().faults(kubernetes)
 
 
 class PackingPlugin(Plugin):
@@ -195,10 +202,11 @@ class _PackedDeviceScores(DeviceScorer):
 
 
 def _plugin(policy: type[PackingPolicy]) -> type[PackingPlugin]:
+    args = WorkloadPackingArgs if policy.takes_workload else PackingArgs
     members = {
         "name": policy.name,
         "policy": policy,
-        "args_type": WorkloadPackingArgs if policy.needs_workload else PackingArgs,
+        "args_type": KnownWorkloadArgs if policy.needs_workload else args,
         "watches_pods": policy.draws or policy.learns,
     }
     return type(f"{policy.name}Plugin", (PackingPlugin,), members)

@@ -24,7 +24,8 @@ class PackingPolicy:
     """Nodes and devices that cannot take the pod are not to be asked about, or their scores are to be ignored."""
 
     name: ClassVar[str]
-    needs_workload: ClassVar[bool] = False  # whether it scores by the fragmentation for a workload
+    takes_workload: ClassVar[bool] = False  # whether it can be told which pods usually come
+    needs_workload: ClassVar[bool] = False  # and must be
     learns: ClassVar[bool] = False  # whether it is to be told of the devices that there are, and of the pods on nodes
     draws: ClassVar[bool] = False  # whether scores differ from one decision to the next without a change of the node
 
@@ -126,7 +127,7 @@ class FGD(PackingPolicy):
     """Fragmentation gradient descent: the node and device where fragmentation grows the least, or shrinks the most."""
 
     name = "FGD"
-    needs_workload = True
+    takes_workload = needs_workload = True
 
     def __init__(self, workload: Sequence[WorkloadShape], models: ModelNumbers, seed: int = 0) -> None:
         super().__init__(workload, models, seed)
