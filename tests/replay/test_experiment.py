@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.support import wharf_here
 
-from wharfinger.plugins.device_packing.policies import POLICIES
+from wharfinger.plugins.device_packing.registry import POLICIES
 from wharfinger.replay.experiment import DEMAND, arrival_order, kinds_of, run_experiment
 from wharfinger.replay.openb import OpenbTrace, read_openb
 

@@ -11,12 +11,12 @@ import pytest
 from wharfinger.api.kinds import registry
 from wharfinger.framework.columns import TieBreaks
 from wharfinger.plugins.device_packing.devices import node_keys
-from wharfinger.plugins.device_packing.fragmentation import typical_shapes
-from wharfinger.plugins.device_packing.policies import POLICIES
-from wharfinger.plugins.device_packing.rooms import ModelNumbers, PodDemand
+from wharfinger.plugins.device_packing.fragmentation import Fragmentation
+from wharfinger.plugins.device_packing.registry import POLICIES
+from wharfinger.plugins.device_packing.rooms import PodDemand
 from wharfinger.replay.openb import OpenbNode, OpenbPod, OpenbTrace
 from wharfinger.replay.openb_objects import DRIVER, device_class, node_objects, pod_objects
-from wharfinger.replay.packing import PackingRun, PodKind, fragmentation_of
+from wharfinger.replay.packing import PackingRun, PodKind, models_of, workload_of
 from wharfinger.simulate.inputs import read_inputs
 from wharfinger.simulate.simulation import SimulationOptions, simulate
 
@@ -49,18 +49,18 @@ def random_trace(seed: int) -> OpenbTrace:
     return OpenbTrace(nodes, pods)
 
 
-def configuration(policy: str, trace: OpenbTrace, seed: int) -> Document:
+def configuration(policy: str, trace: OpenbTrace, seed: int, told: bool) -> Document:
     args: Document = {"driver": DRIVER, "seed": seed}
-    if POLICIES[policy].needs_workload:
+    if POLICIES[policy].takes_workload and told:
         args["workload"] = [
             {
                 "cpu": f"{shape.demand.cpu}m",
-                "devices": shape.demand.count,
+                "devices": shape.demand.devices,
                 "milli": shape.demand.milli or 1000,
                 "models": sorted(shape.demand.models),
                 "weight": shape.weight,
             }
-            for shape in typical_shapes(pod.demand for pod in trace.pods)
+            for shape in workload_of(trace)
         ]
     point = {"enabled": [{"name": policy}], "disabled": [{"name": "*"}]}
     profile = {
@@ -75,11 +75,13 @@ def configuration(policy: str, trace: OpenbTrace, seed: int) -> Document:
     }
 
 
-def fully_simulated(policy: str, trace: OpenbTrace, seed: int) -> dict[str, tuple[str, tuple[str, ...]]]:
+def fully_simulated(
+    policy: str, trace: OpenbTrace, seed: int, *, told: bool = True
+) -> dict[str, tuple[str, tuple[str, ...]]]:
     steps = [{"at": f"{10 * index}s", "apply": pod_objects(pod)} for index, pod in enumerate(trace.pods, start=1)]
     scenario = {"apiVersion": "wharfinger.dev/v1alpha1", "kind": "Scenario", "steps": steps}
     objects = [device_class(), *(made for node in trace.nodes for made in node_objects(node))]
-    items = [configuration(policy, trace, seed), *objects, scenario]
+    items = [configuration(policy, trace, seed, told), *objects, scenario]
     data = b"\n---\n".join(msgspec.json.encode(each) for each in items)
     report = simulate(read_inputs([("trace.yaml", data)], registry()), SimulationOptions(seed=seed))
     assert all(step["ok"] for step in report["expectations"]), report["expectations"]
@@ -98,14 +100,16 @@ def fully_simulated(policy: str, trace: OpenbTrace, seed: int) -> dict[str, tupl
     return found
 
 
-def replayed(policy: str, trace: OpenbTrace, seed: int) -> dict[str, tuple[str, tuple[str, ...]]]:
-    models = ModelNumbers()
-    rule = POLICIES[policy](fragmentation_of(trace, models), seed)
+def replayed(policy: str, trace: OpenbTrace, seed: int, *, told: bool = True) -> dict[str, tuple[str, tuple[str, ...]]]:
+    models, workload = models_of(trace), workload_of(trace)
+    rule = POLICIES[policy](workload if told else (), models, seed)
     kinds = list(dict.fromkeys(PodKind(pod.demand, pod.memory) for pod in trace.pods))
     order = TieBreaks(len(trace.nodes), seed)
     for row in range(len(trace.nodes)):
         order.enter(row)
-    run = PackingRun(trace.nodes, kinds, rule, models, order, node_keys([node.name for node in trace.nodes]))
+    run = PackingRun(
+        trace.nodes, kinds, rule, Fragmentation(workload, models), order, node_keys([node.name for node in trace.nodes])
+    )
     found: dict[str, tuple[str, tuple[str, ...]]] = {}
     for pod in trace.pods:
         place = run.place(kinds.index(PodKind(pod.demand, pod.memory)))
@@ -127,3 +131,9 @@ def test_the_fast_path_places_pods_like_the_full_simulation(policy: str, seed: i
     assert any(not node for node, _ in placed.values()), "no pod was refused: the trace is too small"
     assert len({node for node, _ in placed.values()}) > 3
     assert fully_simulated(policy, trace, seed) == placed
+
+
+def test_a_policy_that_learns_the_workload_places_pods_like_the_full_simulation() -> None:
+    trace = random_trace(3)
+
+    assert fully_simulated("OpportunityCost", trace, 3, told=False) == replayed("OpportunityCost", trace, 3, told=False)

@@ -50,7 +50,7 @@ def replay_openb(
 
 
 def _policies(given: Sequence[str]) -> list[str]:
-    from wharfinger.plugins.device_packing.policies import POLICIES
+    from wharfinger.plugins.device_packing.registry import POLICIES
 
     if not given:
         raise click.UsageError(f"--format openb needs --policy: {', '.join(POLICIES)}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 import numpy as np
@@ -19,7 +19,6 @@ from wharfinger.api.fields import FieldError
 from wharfinger.api.kubernetes_version import KubernetesVersion
 from wharfinger.api.views import Pod
 from wharfinger.framework.columns import Bools, IntColumn, Ints, Rows
-from wharfinger.framework.device_scoring import DeviceScorer
 from wharfinger.framework.events import WakeUp
 from wharfinger.framework.explaining import AskedAmount, ExplainedTable, Suggestion
 from wharfinger.framework.prebinding import Preparation, Write
@@ -27,6 +26,10 @@ from wharfinger.framework.shapes import Shape
 from wharfinger.framework.simulation import Overlay, Simulation
 from wharfinger.framework.status import SUCCESS, Status
 from wharfinger.framework.tables import PodOnNode, Tables
+
+if TYPE_CHECKING:
+    # Not imported: what the scheduling state imports must not reach the clock that CEL uses.
+    from wharfinger.framework.device_scoring import DeviceScorer
 
 EXTENSION_POINTS = (
     "preEnqueue",

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from wharfinger.framework.columns import Ints
-from wharfinger.plugins.device_packing.policies import POLICIES
-from wharfinger.plugins.device_packing.rooms import ModelNumbers
+from wharfinger.plugins.device_packing.fragmentation import Fragmentation
+from wharfinger.plugins.device_packing.registry import POLICIES
 from wharfinger.replay.openb import OpenbTrace
-from wharfinger.replay.packing import FixedOrder, PackingRun, PodKind, fragmentation_of
+from wharfinger.replay.packing import FixedOrder, PackingRun, PodKind, models_of, workload_of
 
 MARKS = (80, 100, 130)  # per cent of the devices that arrived pods ask for
 DEMAND = 130
@@ -49,15 +49,16 @@ class ExperimentResult:
 
 def run_experiment(trace: OpenbTrace, policy: str, seed: int) -> ExperimentResult:
     """One run. Raises KeyError for an unknown policy."""
-    started = time.perf_counter()
+    started = time.process_time()
     random = np.random.default_rng(seed)
     kinds, kind_of = kinds_of(trace)
     arrivals = arrival_order(trace, kind_of, kinds, random)
     order = random.permutation(len(trace.nodes))
     keys = random.integers(0, 1 << 62, len(trace.nodes))
-    models = ModelNumbers()
-    rule = POLICIES[policy](fragmentation_of(trace, models), seed)
-    run = PackingRun(trace.nodes, kinds, rule, models, FixedOrder(order), keys)
+    models, workload = models_of(trace), workload_of(trace)
+    rule = POLICIES[policy](workload if POLICIES[policy].takes_workload else (), models, seed)
+    measure = Fragmentation(workload, models)
+    run = PackingRun(trace.nodes, kinds, rule, measure, FixedOrder(order), keys)
     allocated, fragmented = np.zeros(len(arrivals)), np.zeros(len(arrivals))
     for index, number in enumerate(arrivals.tolist()):
         run.place(number)
@@ -68,9 +69,9 @@ def run_experiment(trace: OpenbTrace, policy: str, seed: int) -> ExperimentResul
     return ExperimentResult(
         policy,
         seed,
-        time.perf_counter() - started,
+        time.process_time() - started,
         _at_marks(arrived, 100 * allocated / trace.capacity),
-        _at_marks(arrived, 100 * fragmented / (trace.capacity * rule.fragmentation.weight)),
+        _at_marks(arrived, 100 * fragmented / (trace.capacity * measure.weight)),
     )
 
 
@@ -89,7 +90,7 @@ def arrival_order(trace: OpenbTrace, kind_of: Ints, kinds: Sequence[PodKind], ra
     limit = trace.capacity * DEMAND / 100
     while demand > limit:
         demand -= kinds[arrivals.pop(int(random.integers(len(arrivals))))].demand.total
-    while demand < limit and any(kind.demand.count for kind in kinds):
+    while demand < limit and any(kind.demand.devices for kind in kinds):
         number = int(kind_of[random.integers(len(kind_of))])
         kind = kinds[number].demand
         if demand + kind.milli > limit:

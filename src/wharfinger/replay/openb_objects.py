@@ -54,7 +54,7 @@ def pod_objects(pod: OpenbPod, namespace: str = "default") -> list[Document]:
     requests = {"cpu": f"{pod.demand.cpu}m", "memory": f"{pod.memory}Mi"}
     container: Document = {"name": "main", "image": "openb", "resources": {"requests": requests}}
     spec: Document = {"containers": [container]}
-    if pod.demand.count:
+    if pod.demand.devices:
         made.append(_claim(pod.name, pod.demand, namespace))
         spec["resourceClaims"] = [{"name": "gpus", "resourceClaimName": pod.name}]
         container["resources"]["claims"] = [{"name": "gpus"}]
@@ -65,7 +65,7 @@ def _claim(name: str, demand: PodDemand, namespace: str) -> Document:
     exactly: Document = {
         "deviceClassName": DEVICE_CLASS,
         "allocationMode": "ExactCount",
-        "count": demand.count,
+        "count": demand.devices,
         "capacity": {"requests": {CAPACITY: str(demand.milli)}},
     }
     if demand.models:

@@ -6,6 +6,7 @@ only nodes that changed since it was seen last are scored again.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
@@ -13,10 +14,12 @@ import numpy as np
 
 from wharfinger.engine.values import REFUSED, SHIFT
 from wharfinger.framework.columns import Ints
-from wharfinger.plugins.device_packing.fragmentation import Fragmentation, typical_shapes
+from wharfinger.plugins.device_packing.fragmentation import Fragmentation, WorkloadShape, typical_shapes
 from wharfinger.plugins.device_packing.policies import PackingPolicy
 from wharfinger.plugins.device_packing.rooms import WHOLE, ModelNumbers, NodeRooms, PodDemand
 from wharfinger.replay.openb import OpenbNode, OpenbTrace
+
+NOTHING_KNOWN, STALE = -2, -1  # in place of a position; stale: only which nodes do not fit is known
 
 
 class NodeOrder(Protocol):
@@ -59,7 +62,7 @@ class _KnownScores:
 
     def __init__(self, nodes: int) -> None:
         self.value = np.full(nodes, REFUSED, dtype=np.int64)  # score in the high bits, order in the low ones
-        self.position = -1  # nothing is known
+        self.position = NOTHING_KNOWN
 
 
 class PackingRun:
@@ -70,11 +73,14 @@ class PackingRun:
         nodes: Sequence[OpenbNode],
         kinds: Sequence[PodKind],
         policy: PackingPolicy,
-        models: ModelNumbers,
+        measure: Fragmentation,
         order: NodeOrder,
         keys: Ints,
     ) -> None:
+        """`measure` is what fragmentation is measured with, whatever the policy knows of the workload."""
+        models = policy.models
         self.policy = policy
+        self._measure = measure
         self._kinds = kinds
         self._models = models
         self._order = order
@@ -89,12 +95,17 @@ class PackingRun:
             keys=keys,
         )
         self._memory = np.array([node.memory for node in nodes], dtype=np.int64)
-        self._fragmented = policy.fragmentation.of(self.rooms)
-        self.rooms.fragmented = self._fragmented
+        self._fragmented = measure.of(self.rooms)
+        if policy.needs_workload:
+            self.rooms.fragmented = self._fragmented  # the same workload
         self.fragmented = int(self._fragmented.sum())  # of all nodes, times the weight of the workload
         self.allocated = 0  # thousandths of devices
         self._log: list[int] = []  # rows that changed
         self._known = [_KnownScores(len(nodes)) for _ in kinds]
+        supply: Counter[str] = Counter()
+        for node in nodes:
+            supply[node.model] += node.devices
+        policy.supplied(supply)
 
     def place(self, number: int) -> PackedPlace | None:
         """Places a pod of a kind on the best node; None if it fits nowhere."""
@@ -115,7 +126,7 @@ class PackingRun:
             return
         else:
             rows = np.array(list(dict.fromkeys(self._log[known.position :])), dtype=np.int64)
-        if known.position >= 0:
+        if known.position > NOTHING_KNOWN:
             # What did not fit fits no more: nobody leaves.
             rows = rows[known.value.take(rows) != REFUSED]
         known.position = len(self._log)
@@ -130,7 +141,7 @@ class PackingRun:
         """The devices that a pod gets on a node: for a share the best one, otherwise the first that nobody uses."""
         free = self.rooms.free[row]
         if not demand.shared:
-            return tuple(np.flatnonzero(free == WHOLE)[: demand.count].tolist())
+            return tuple(np.flatnonzero(free == WHOLE)[: demand.devices].tolist())
         scores = self.policy.devices(self.rooms.take(np.array([row])), demand)[0]
         fitting = np.flatnonzero(free >= demand.milli)
         return (int(fitting[scores[fitting].argmax()]),)
@@ -144,15 +155,23 @@ class PackingRun:
             rooms.free[row, device] -= demand.milli
         self.allocated += demand.total
         before = int(self._fragmented[row])
-        self._fragmented[row] = after = int(self.policy.fragmentation.of(rooms.take(np.array([row])))[0])
+        self._fragmented[row] = after = int(self._measure.of(rooms.take(np.array([row])))[0])
         self.fragmented += after - before
         self._log.append(row)
         self._order.chosen(row)
         self.policy.turn += 1
+        if self.policy.learns and self.policy.placed(demand):
+            for known in self._known:
+                known.position = min(known.position, STALE)
 
 
-def fragmentation_of(trace: OpenbTrace, models: ModelNumbers) -> Fragmentation:
-    """For the workload of a trace."""
+def workload_of(trace: OpenbTrace) -> list[WorkloadShape]:
+    """The typical shapes of the pods of a trace."""
+    return typical_shapes(Counter(pod.demand for pod in trace.pods))
+
+
+def models_of(trace: OpenbTrace) -> ModelNumbers:
+    models = ModelNumbers()
     for node in trace.nodes:
         models[node.model]
-    return Fragmentation(typical_shapes(pod.demand for pod in trace.pods), models)
+    return models

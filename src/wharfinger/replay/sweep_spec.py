@@ -190,7 +190,7 @@ class _SpecReader:
         return found
 
     def _policies(self, wanted: bool) -> list[str]:
-        from wharfinger.plugins.device_packing.policies import POLICIES
+        from wharfinger.plugins.device_packing.registry import POLICIES
 
         given = self._document.get("policies") or (list(POLICIES) if wanted else [])
         if not wanted and given:

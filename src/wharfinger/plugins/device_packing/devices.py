@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from wharfinger.api.resources import requests
+from wharfinger.api.views import Pod
 from wharfinger.devices.claims import Claim, ClaimRefused, DeviceRequest, pod_claims
-from wharfinger.devices.slices import Device
+from wharfinger.devices.extended import may_be_served
+from wharfinger.devices.selectors import BadSelectorExpression, SelectorError, device_selector
+from wharfinger.devices.slices import Device, Document, Slice
 from wharfinger.framework.columns import Ints, Rows
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.tables import Tables
@@ -23,15 +28,15 @@ CPU = "cpu"
 class AskedDevices(NamedTuple):
     """What a pod asks for, before it is known how large the devices are."""
 
-    count: int = 0
+    devices: int = 0
     amount: int | None = None  # of the capacity of each device, in nano-units; None: all of it
 
     def demand(self, cpu: int, size: int) -> PodDemand:
         """`size` is the capacity of a device."""
-        if not self.count:
+        if not self.devices:
             return PodDemand(cpu)
         milli = WHOLE if self.amount is None or not size else min(-(-self.amount * WHOLE // size), WHOLE)
-        return PodDemand(cpu, self.count, milli)
+        return PodDemand(cpu, self.devices, milli)
 
 
 class _DevicesLeft(NamedTuple):
@@ -66,7 +71,7 @@ class PackedDevices:
             return AskedDevices()
         claimed = self._of_claims(each for each in needs.claims if each.allocation is None)
         extended = sum(shape.requests.get(name, 0) for name in needs.extended)
-        return AskedDevices(claimed.count + extended, None if extended else claimed.amount)
+        return AskedDevices(claimed.devices + extended, None if extended else claimed.amount)
 
     def of_request(self, request: DeviceRequest) -> AskedDevices:
         given = request.capacity.get(self._capacity)
@@ -75,7 +80,9 @@ class PackedDevices:
     def _of_claims(self, claims: Iterable[Claim]) -> AskedDevices:
         asked = [self.of_request(entry.all[0]) for claim in claims for entry in claim.spec.requests if entry.all]
         amounts = [each.amount for each in asked if each.amount is not None]
-        return AskedDevices(sum(each.count for each in asked), max(amounts) if len(amounts) == len(asked) > 0 else None)
+        return AskedDevices(
+            sum(each.devices for each in asked), max(amounts) if len(amounts) == len(asked) > 0 else None
+        )
 
     def left(self, device: Device) -> int:
         """Thousandths of a device that nobody has."""
@@ -108,6 +115,36 @@ class PackedDevices:
         places = {device: place for place, device in enumerate(devices)}
         known = self._known[row] = _DevicesLeft(pools, pools.version, places, free, size, self._models[str(model)])
         return known
+
+    def demand_of(self, pod: Pod, samples: Mapping[str, Device]) -> PodDemand:
+        """What a pod on a node has. `samples` has a device of each model, which tell the models that it may have."""
+        asked = requests(pod)
+        try:
+            claims = pod_claims(pod, self.catalogue.claims)
+        except ClaimRefused:
+            claims = []
+        found = self._of_claims(claims)
+        served = [name for name in asked if may_be_served(name) and self.catalogue.classes.serving(name) is not None]
+        count = found.devices + sum(asked[name] for name in served)
+        size = max(map(self._size, samples.values()), default=0)
+        demand = AskedDevices(count, None if served else found.amount).demand(asked.get(CPU, 0), size)
+        allowed = frozenset(
+            model for model, device in samples.items() if all(self._may_have(claim, device) for claim in claims)
+        )
+        return demand if not claims or len(allowed) == len(samples) else demand._replace(models=allowed)
+
+    def _may_have(self, claim: Claim, device: Device) -> bool:
+        """Whether the selectors of one of the requests of a claim let a device pass."""
+        for entry in claim.spec.requests:
+            for request in entry.all:
+                found = self.catalogue.classes.by_name.get(request.class_name)
+                selectors = (*(found.selectors if found is not None else ()), *request.selectors)
+                try:
+                    if all(device_selector(each or "").matches(device.content) for each in selectors):
+                        return True
+                except (BadSelectorExpression, SelectorError):
+                    continue
+        return False
 
     def place(self, row: int, device: Device) -> int | None:
         """Which of the devices of the row it is; None if it does not count."""
@@ -153,6 +190,35 @@ class PackedDevices:
         if key is None:
             key = self._keys[name] = node_key(name)
         return key
+
+
+class DeviceSupply:
+    """How many devices of each model ResourceSlices publish, and one of them."""
+
+    def __init__(self, driver: str, model: str) -> None:
+        self._driver = driver
+        self._model = model
+        self._of_slice: dict[str, list[tuple[str, Device]]] = {}
+        self.by_model: Counter[str] = Counter()
+        self.samples: dict[str, Device] = {}
+
+    def changed(self, old: Document | None, new: Document | None) -> bool:
+        """Takes in the change of a slice; returns whether the numbers are others now."""
+        document = old if new is None else new
+        assert document is not None
+        before = +self.by_model
+        for model, _ in self._of_slice.pop(document["metadata"]["name"], ()):
+            self.by_model[model] -= 1
+        if new is not None:
+            found = Slice(new)
+            if self._driver in ("", found.pool.driver):
+                devices = [(str((each.attribute(self._model) or {}).get("string", "")), each) for each in found.devices]
+                self._of_slice[found.name] = devices
+                self.by_model.update(model for model, _ in devices)
+                self.samples.update({model: device for model, device in devices if model not in self.samples})
+        self.by_model = +self.by_model
+        self.samples = {model: device for model, device in self.samples.items() if model in self.by_model}
+        return self.by_model != before
 
 
 def node_key(name: str) -> int:

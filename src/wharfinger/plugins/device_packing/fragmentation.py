@@ -10,7 +10,7 @@ All amounts here are multiplied by the weight of the whole workload, so that the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -27,13 +27,12 @@ class WorkloadShape(NamedTuple):
     weight: int  # how often it occurs
 
 
-def typical_shapes(demands: Iterable[PodDemand], popularity: int = POPULARITY) -> list[WorkloadShape]:
+def typical_shapes(counts: Counter[PodDemand], popularity: int = POPULARITY) -> list[WorkloadShape]:
     """The most frequent shapes that together make up `popularity` per cent of the pods. Among equally frequent ones those
     that ask for more come first."""
-    counts = Counter(demands)
     ordered = sorted(
         counts.items(),
-        key=lambda each: (each[1], each[0].cpu, each[0].milli, each[0].count, "|".join(sorted(each[0].models))),
+        key=lambda each: (each[1], each[0].cpu, each[0].milli, each[0].devices, "|".join(sorted(each[0].models))),
         reverse=True,
     )
     wanted = counts.total() * popularity
@@ -75,9 +74,9 @@ class Fragmentation:
         """[node] with the pod placed on devices that nobody uses, or on none."""
         place = self._place(rooms.cpu - demand.cpu, rooms.model)
         usable = self._usable(place, rooms.free).sum(axis=1)
-        if demand.count:
-            usable -= demand.count * self._single.take(place * (WHOLE + 1) + WHOLE)
-        usable += self._by_several(place, rooms.unused() - demand.count)
+        if demand.devices:
+            usable -= demand.devices * self._single.take(place * (WHOLE + 1) + WHOLE)
+        usable += self._by_several(place, rooms.unused() - demand.devices)
         fragmented: Ints = (rooms.total() - demand.total) * self.weight - usable
         return fragmented
 

@@ -7,12 +7,13 @@ by `capacity`; devices without it are taken as a whole.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
 
 from wharfinger.api.fields import FieldError, invalid, required
+from wharfinger.api.keys import ObjectKey
 from wharfinger.api.kubernetes_version import KubernetesVersion
 from wharfinger.api.quantity import BadQuantity, milli_value
 from wharfinger.devices.claims import DeviceRequest
@@ -23,11 +24,12 @@ from wharfinger.framework.plugin import Args, Plugin, Prepared, Scope
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.status import Status
 from wharfinger.framework.tables import PodOnNode, Tables
-from wharfinger.plugins.device_packing.devices import CPU, AskedDevices, PackedDevices
-from wharfinger.plugins.device_packing.fragmentation import MOST_ASKED, Fragmentation, WorkloadShape
-from wharfinger.plugins.device_packing.policies import MAX_SCORE, POLICIES, GpuClustering, PackingPolicy
+from wharfinger.plugins.device_packing.devices import CPU, AskedDevices, DeviceSupply, PackedDevices
+from wharfinger.plugins.device_packing.fragmentation import MOST_ASKED, WorkloadShape
+from wharfinger.plugins.device_packing.policies import MAX_SCORE, GpuClustering, PackingPolicy
+from wharfinger.plugins.device_packing.registry import POLICIES
 from wharfinger.plugins.device_packing.rooms import WHOLE, ModelNumbers, PodDemand
-from wharfinger.plugins.dynamic_resources.catalogue import KINDS
+from wharfinger.plugins.dynamic_resources.catalogue import KINDS, SLICE
 
 
 class PackingArgs(Args, frozen=True):
@@ -73,9 +75,16 @@ class WorkloadPackingArgs(PackingArgs, frozen=True):
     workload: tuple[WorkloadShapeArgs, ...] = ()  # the pods that usually come
 
     def faults(self, kubernetes: KubernetesVersion) -> list[FieldError]:
+        return [fault for index, each in enumerate(self.workload) for fault in each.faults(f"workload[{index}]")]
+
+
+class KnownWorkloadArgs(WorkloadPackingArgs, frozen=True):
+    """The workload must be given."""
+
+    def faults(self, kubernetes: KubernetesVersion) -> list[FieldError]:
         if not self.workload:
             return [required("workload", "the policy scores by the pods that usually come")]
-        return [fault for index, each in enumerate(self.workload) for fault in each.faults(f"workload[{index}]")]
+        return super().faults(kubernetes)
 
 
 class PackingPlugin(Plugin):
@@ -93,17 +102,38 @@ class PackingPlugin(Plugin):
         super().__init__(tables, args)
         models = ModelNumbers()
         workload = args.workload if isinstance(args, WorkloadPackingArgs) else ()
-        self._rule = self.policy(Fragmentation([each.shape() for each in workload], models), args.seed)
+        self._rule = self.policy([each.shape() for each in workload], models, args.seed)
         self._devices = PackedDevices(tables, args.driver, args.capacity, args.model, models)
+        self._supply = DeviceSupply(args.driver, args.model)
+        self._counted: dict[ObjectKey, PodDemand] = {}  # pods on nodes, for policies that learn
 
-    def observe(self, kind: str, old: object, new: object) -> None:
+    # -- changes in the cluster
+
+    def observe(self, kind: str, old: Any, new: Any) -> None:
         self._devices.catalogue.observe(kind, old, new)
+        if self._rule.learns and kind == SLICE and self._supply.changed(old, new):
+            self._rule.supplied(self._supply.by_model)
+            self._all_changed()
 
     def pod_added(self, pod: PodOnNode) -> None:
-        self.tables.changed(versions=True)  # another node is drawn next time
+        if self._rule.draws:
+            self.tables.changed(versions=True)  # another node is drawn next time
+        if self._rule.learns:
+            demand = self._counted[pod.key] = self._devices.demand_of(pod.pod, self._supply.samples)
+            if self._rule.placed(demand):
+                self._all_changed()
 
     def pod_removed(self, pod: PodOnNode) -> None:
-        self.tables.changed(versions=True)
+        if self._rule.draws:
+            self.tables.changed(versions=True)
+        demand = self._counted.pop(pod.key, None)
+        if demand is not None and self._rule.placed(demand, -1):
+            self._all_changed()
+
+    def _all_changed(self) -> None:
+        self.tables.changed(rows=self.tables.rows.tolist())
+
+    # -- the scheduling cycle
 
     def prepare(self, shape: Shape) -> Prepared | Status | None:
         return (_DrawnNodes if self._rule.draws else _PackedNodes)(self._rule, self._devices, shape)
@@ -172,11 +202,12 @@ class _PackedDeviceScores(DeviceScorer):
 
 
 def _plugin(policy: type[PackingPolicy]) -> type[PackingPlugin]:
+    args = WorkloadPackingArgs if policy.takes_workload else PackingArgs
     members = {
         "name": policy.name,
         "policy": policy,
-        "args_type": WorkloadPackingArgs if policy.needs_workload else PackingArgs,
-        "watches_pods": policy.draws,
+        "args_type": KnownWorkloadArgs if policy.needs_workload else args,
+        "watches_pods": policy.draws or policy.learns,
     }
     return type(f"{policy.name}Plugin", (PackingPlugin,), members)
 

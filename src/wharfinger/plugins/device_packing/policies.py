@@ -6,14 +6,14 @@ the pod gets the best device there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
 
 from wharfinger.framework.columns import Ints
-from wharfinger.plugins.device_packing.fragmentation import Fragmentation
-from wharfinger.plugins.device_packing.rooms import WHOLE, NodeRooms, PodDemand
+from wharfinger.plugins.device_packing.fragmentation import Fragmentation, WorkloadShape
+from wharfinger.plugins.device_packing.rooms import WHOLE, ModelNumbers, NodeRooms, PodDemand
 
 MAX_SCORE = 100
 LARGEST_CPU = 128_000  # millicores; amounts are relative to a node of this size
@@ -24,13 +24,22 @@ class PackingPolicy:
     """Nodes and devices that cannot take the pod are not to be asked about, or their scores are to be ignored."""
 
     name: ClassVar[str]
-    needs_workload: ClassVar[bool] = False  # whether it scores by the fragmentation for a workload
+    takes_workload: ClassVar[bool] = False  # whether it can be told which pods usually come
+    needs_workload: ClassVar[bool] = False  # and must be
+    learns: ClassVar[bool] = False  # whether it is to be told of the devices that there are, and of the pods on nodes
     draws: ClassVar[bool] = False  # whether scores differ from one decision to the next without a change of the node
 
-    def __init__(self, fragmentation: Fragmentation, seed: int = 0) -> None:
-        self.fragmentation = fragmentation
+    def __init__(self, workload: Sequence[WorkloadShape], models: ModelNumbers, seed: int = 0) -> None:
+        self.models = models
         self.seed = seed
-        self.turn = 0  # number of pods placed so far; for policies that draw
+        self.turn = 0  # number of pods on nodes; for policies that draw
+
+    def supplied(self, devices: Mapping[str, int]) -> None:
+        """How many devices of each model there are."""
+
+    def placed(self, demand: PodDemand, change: int = 1) -> bool:
+        """A pod was placed on a node, or (-1) has left it. Returns whether all scores may have changed."""
+        return False
 
     def nodes(self, rooms: NodeRooms, demand: PodDemand) -> Ints:
         """[node] scores."""
@@ -85,7 +94,7 @@ class GpuPacking(PackingPolicy):
     name = "GpuPacking"
 
     def nodes(self, rooms: NodeRooms, demand: PodDemand) -> Ints:
-        if not demand.count:
+        if not demand.devices:
             return np.zeros(len(rooms.cpu), dtype=np.int64)
         unused = rooms.unused()
         fresh_node = np.maximum(MAX_SCORE // 3 - unused, unused)
@@ -95,7 +104,7 @@ class GpuPacking(PackingPolicy):
             in_use = np.maximum(MAX_SCORE - left * 100 // WHOLE // 10, MAX_SCORE // 2)
             used_node = np.where(left < WHOLE, in_use, MAX_SCORE // 2 - 1)
         else:
-            used_node = np.full_like(unused, max(MAX_SCORE // 2 - demand.count, MAX_SCORE // 3))
+            used_node = np.full_like(unused, max(MAX_SCORE // 2 - demand.devices, MAX_SCORE // 3))
         return np.where(unused == rooms.devices, fresh_node, used_node)
 
 
@@ -118,7 +127,11 @@ class FGD(PackingPolicy):
     """Fragmentation gradient descent: the node and device where fragmentation grows the least, or shrinks the most."""
 
     name = "FGD"
-    needs_workload = True
+    takes_workload = needs_workload = True
+
+    def __init__(self, workload: Sequence[WorkloadShape], models: ModelNumbers, seed: int = 0) -> None:
+        super().__init__(workload, models, seed)
+        self.fragmentation = Fragmentation(workload, models)
 
     def nodes(self, rooms: NodeRooms, demand: PodDemand) -> Ints:
         if demand.shared:
@@ -151,9 +164,3 @@ def _mixed(keys: Ints, seed: int, turn: int) -> Ints:
         state = (state ^ (state >> np.uint64(shift))) * np.uint64(factor)
     state ^= state >> np.uint64(31)
     return (state >> np.uint64(1)).astype(np.int64)
-
-
-POLICIES: Mapping[str, type[PackingPolicy]] = {
-    each.name: each for each in (RandomChoice, DotProd, GpuClustering, GpuPacking, BestFit, FGD)
-}
-"""By the names that configurations and `wharf replay` use."""

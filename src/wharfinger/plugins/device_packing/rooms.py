@@ -19,23 +19,23 @@ class PodDemand(NamedTuple):
     """What one pod asks for: several whole devices, a share of one, or none."""
 
     cpu: int  # millicores
-    count: int = 0  # devices
+    devices: int = 0
     milli: int = 0  # of each of them
     models: frozenset[str] = frozenset()  # those that are allowed; empty: all
 
     @property
     def shared(self) -> bool:
         """Whether it asks for a share of a device."""
-        return self.count == 1 and self.milli < WHOLE
+        return self.devices == 1 and self.milli < WHOLE
 
     @property
     def total(self) -> int:
-        return self.count * self.milli
+        return self.devices * self.milli
 
     @property
     def kind(self) -> int:
         """A bit for the kind of demand: none, a share, one whole device, two, …"""
-        return 0 if not self.count else 1 if self.shared else 1 << self.count
+        return 0 if not self.devices else 1 if self.shared else 1 << self.devices
 
 
 class ModelNumbers(dict[str, int]):
@@ -76,16 +76,17 @@ class NodeRooms:
 
     def unused(self) -> Ints:
         """[node] how many devices nobody uses."""
-        return np.count_nonzero(self.free == WHOLE, axis=1)
+        unused: Ints = np.count_nonzero(self.free == WHOLE, axis=1)
+        return unused
 
     def fits(self, demand: PodDemand, models: ModelNumbers) -> Bools:
         """[node] whether the pod finds the CPU and the devices that it asks for."""
         fitting: Bools = self.cpu >= demand.cpu
-        if demand.count == 1:
+        if demand.devices == 1:
             fitting &= self.free.max(axis=1) >= demand.milli
-        elif demand.count:
-            fitting &= np.count_nonzero(self.free >= demand.milli, axis=1) >= demand.count
-        if demand.count and demand.models:
+        elif demand.devices:
+            fitting &= np.count_nonzero(self.free >= demand.milli, axis=1) >= demand.devices
+        if demand.devices and demand.models:
             allowed = np.zeros(len(models) + 1, dtype=np.bool_)
             allowed[[models[each] for each in demand.models if each in models]] = True
             fitting &= allowed.take(self.model)
