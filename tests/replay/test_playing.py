@@ -273,3 +273,47 @@ def test_a_trace_is_saved_as_tables(tmp_path: Path) -> None:
 
     assert done.returncode == 0
     assert len(read_trace(tmp_path / "saved").pods) == 5
+
+
+@pytest.mark.needs_system("resource_policy")
+@pytest.mark.needs_system("reservation")
+def test_units_and_reservations_are_followed(tmp_path: Path) -> None:
+    nodes = "name,cpu,memory_gib,usd,labels\n" + "".join(
+        f'{name},8,32,0,"{{""pool"": ""{name}""}}"\n' for name in ("a", "b")
+    )
+    work = "name,t,seconds,cpu,memory_mib,labels\n" + "".join(
+        f'p{number},{60 + number},600,1,256,"{{""app"": ""web""}}"\n' for number in range(4)
+    )
+    folder = write(tmp_path / "t", work, nodes)
+    units = [
+        {"name": unit, "priority": priority, "nodeSelector": {"matchLabels": {"pool": unit}}, **most}
+        for unit, priority, most in (("a", 5, {"maxCount": 2}), ("b", 4, {}))
+    ]
+    policy = {
+        "apiVersion": "scheduling.sigs.x-k8s.io/v1alpha1",
+        "kind": "ResourcePolicy",
+        "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"podSelector": {"matchLabels": {"app": "web"}}, "units": units},
+    }
+    container = {"name": "c", "image": "x", "resources": {"requests": {"cpu": "2"}}}
+    reservation = {
+        "apiVersion": "scheduling.koordinator.sh/v1alpha1",
+        "kind": "Reservation",
+        "metadata": {"name": "spare"},
+        "spec": {
+            "template": {"spec": {"containers": [container]}},
+            "owners": [{"labelSelector": {"matchLabels": {"app": "db"}}}],
+            "ttl": "0s",
+        },
+    }
+    (tmp_path / "c").mkdir()
+    for document in (policy, reservation):
+        (tmp_path / "c" / f"{document['kind']}.yaml").write_text(json.dumps(document))
+
+    done = wharf_here("replay", str(folder), "--config", str(tmp_path / "c"), "--until", "5m", "-o", "json")
+
+    (run,) = json.loads(done.stdout)["runs"]
+    last = run["samples"][-1]
+    assert (last["unit fill default/web a"], last["unit pods default/web b"]) == (1.0, 2.0)
+    assert last["reservation use cpu"] == 0.0
+    assert set(run["measures"]) == {"unit fill default/web a", "unit pods default/web b", "reservation use cpu"}
