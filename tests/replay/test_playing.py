@@ -11,7 +11,7 @@ from tests.replay.traces import NODES, write, write_small
 from tests.support import wharf_here
 
 from wharfinger.api.configuration import Configuration
-from wharfinger.replay.comparing import run_document
+from wharfinger.replay.comparing import RECORD, compare, run_document
 from wharfinger.replay.importing import read_trace
 from wharfinger.replay.playing import play, recorded_nodes
 from wharfinger.replay.running import replay
@@ -114,8 +114,11 @@ def test_ties_are_broken_as_recorded(tmp_path: Path) -> None:
     for number, pod in enumerate(trace.pods):
         pod.node = f"n{7 - number}"
 
-    _, ((recorded),) = replay(trace, [PLAIN], ReplayOptions(until=60.0))
-    _, ((by_seed),) = replay(trace, [PLAIN], ReplayOptions(until=60.0, ties=False))
+    expected = recorded_nodes(trace)
+    recorded, by_seed = (
+        compare(expected, play(trace, PLAIN, expected, ReplayOptions(until=60.0, ties=ties)), RECORD)
+        for ties in (True, False)
+    )
 
     assert recorded.same == 8 and not recorded.differences
     assert {each.cause for each in by_seed.differences} <= {
@@ -317,3 +320,24 @@ def test_units_and_reservations_are_followed(tmp_path: Path) -> None:
     assert (last["unit fill default/web a"], last["unit pods default/web b"]) == (1.0, 2.0)
     assert last["reservation use cpu"] == 0.0
     assert set(run["measures"]) == {"unit fill default/web a", "unit pods default/web b", "reservation use cpu"}
+
+
+@pytest.mark.parametrize(
+    ("line", "extra"),
+    [
+        ("replay {trace}", "replay"),
+        ("replay {trace} --report r.html", "replay"),
+        ("record -o {new}", "replay"),
+        ("sweep {trace}/trace.yaml", "replay"),
+        ("sweep {trace}/trace.yaml --dask tcp://127.0.0.1:1", "dask,replay"),
+    ],
+)
+def test_what_has_to_be_installed_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, extra: str
+) -> None:
+    folder = write_small(tmp_path / "t", pods=2)
+    monkeypatch.setattr("wharfinger.replay.extras.find_spec", lambda name: None)
+
+    done = wharf_here(*(word.format(trace=folder, new=tmp_path / "new") for word in line.split()))
+
+    assert done.returncode == 2 and f"this needs `pip install 'wharfinger[{extra}]'`" in done.stderr
