@@ -100,7 +100,7 @@ bench: $(READY)  ## the benchmarks
 lock:  ## choose the newest versions that pyproject.toml allows
 	@$(BIN)/python -m pip install --quiet uv
 	@$(BIN)/uv pip compile -q --upgrade --python-version 3.11 --universal --generate-hashes --no-header pyproject.toml -o requirements.lock
-	@$(BIN)/uv pip compile -q --upgrade --python-version 3.11 --universal --generate-hashes --no-header pyproject.toml --group test --group lint -c requirements.lock -o requirements-dev.lock
+	@$(BIN)/uv pip compile -q --upgrade --python-version 3.11 --universal --generate-hashes --no-header pyproject.toml --extra replay --extra dask --group test --group lint -c requirements.lock -o requirements-dev.lock
 	@$(BIN)/uv pip compile -q --upgrade --python-version 3.11 --universal --generate-hashes --no-header pyproject.toml --extra solver --group test-solver -o requirements-solver.lock
 
 clean:  ## remove what was made

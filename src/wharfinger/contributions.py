@@ -76,6 +76,10 @@ class SystemReport:
         called in a sentence."""
         return {}
 
+    def measures(self, objects: Callable[[Resource], Sequence[Document]]) -> Mapping[str, float]:
+        """Shares and numbers that `wharf replay` follows over time, by what they are called in a legend."""
+        return {}
+
     def lacking(self, pod_annotations: Collection[str]) -> Mapping[str, str]:
         """Kinds of this system that a snapshot without any object of them lacks, judged by the annotations that its pods
         have, and what is not safe to say without them."""
