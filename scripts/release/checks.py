@@ -1,0 +1,63 @@
+"""Uses a release as its users do: from a clean virtual environment, and from the root file system of the image."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+STORY = ROOT / "examples/tutorials/resource-policy"
+
+
+class CheckFailed(Exception):
+    """A check of the release failed; the message says which."""
+
+
+def check_in_environment(wheel: Path, version: str, python: str = sys.executable) -> None:
+    """Installs the wheel with the locked versions into an empty environment, and runs its programs there."""
+    with tempfile.TemporaryDirectory(prefix="wharfinger-release-") as folder:
+        base = Path(folder)
+        programs = base / "environment/bin"
+        _run([python, "-m", "venv", str(base / "environment")])
+        pip = [str(programs / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        _run([*pip, "--only-binary", ":all:", "--require-hashes", "-r", str(ROOT / "requirements.lock")])
+        _run([*pip, "--no-deps", str(wheel)])
+        _use([str(programs / "wharf")], version, STORY, base)
+        if f"wharf {version}" not in _run([str(programs / "kubectl-wharf"), "version"], base):
+            raise CheckFailed("kubectl-wharf does not tell the version")
+        if "explain" not in _run([str(programs / "kubectl_complete-wharf"), "ex"], base):
+            raise CheckFailed("kubectl_complete-wharf completes nothing")
+
+
+def check_in_root(root: Path, version: str) -> None:
+    """Runs the command in a root file system, as the container does; needs to be root."""
+    story = root / "tmp/story"
+    story.mkdir(parents=True, exist_ok=True)
+    for file in STORY.glob("*.yaml"):
+        (story / file.name).write_bytes(file.read_bytes())
+    program = next((path for path in ("opt/wharfinger/bin/wharf", "usr/bin/wharf", "usr/local/bin/wharf") if (root / path).exists()), None)  # fmt: skip
+    if program is None:
+        raise CheckFailed(f"there is no wharf in {root}")
+    _use(["chroot", "--userspec=65532:65532", str(root), f"/{program}"], version, Path("/tmp/story"), ROOT)
+
+
+def _use(wharf: Sequence[str], version: str, story: Path, folder: Path) -> None:
+    if _run([*wharf, "version"], folder) != f"wharf {version}\n":
+        raise CheckFailed(f"{wharf[-1]} version does not say {version}")
+    simulated = _run([*wharf, "simulate", "-f", f"{story}/cluster.yaml", "-f", f"{story}/policy.yaml"], folder)
+    if "shop/web   static   10         4      4" not in simulated:
+        raise CheckFailed(f"a simulation gives another outcome:\n{simulated}")
+    for command in (["up", "--help"], ["scheduler", "--help"], ["webhook", "--help"], ["crds", "-o", "json"]):
+        _run([*wharf, *command], folder)
+
+
+def _run(command: Sequence[str], folder: Path | None = None) -> str:
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    if done.returncode:
+        raise CheckFailed(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+    return done.stdout
