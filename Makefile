@@ -130,4 +130,4 @@ lock:  ## choose the newest versions that pyproject.toml allows
 	@$(BIN)/uv pip compile -q --upgrade --python-version 3.11 --universal --generate-hashes --no-header --group pyproject.toml:release -o requirements-release.lock
 
 clean:  ## remove what was made
-	rm -rf $(VENV) .venv-solver .venv-docs .venv-release .mypy_cache .ruff_cache .hypothesis build dist web/node_modules src/wharfinger/dashboard/static
+	rm -rf $(VENV) .venv-solver .venv-docs .venv-release .cache .mypy_cache .ruff_cache .hypothesis build dist web/node_modules src/wharfinger/dashboard/static

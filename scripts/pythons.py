@@ -1,6 +1,7 @@
 """Runs a part of the tests on every Python that Wharfinger supports, as far as it can be had: `make test-pythons`.
 
-An interpreter is looked for on the PATH, then with uv, which downloads it. One that cannot be had is skipped with a line.
+An interpreter is looked for on the PATH and in pyenv, and downloaded with uv otherwise. One that cannot be had is skipped
+with a line.
 """
 
 from __future__ import annotations
@@ -35,13 +36,26 @@ def main(arguments: list[str]) -> int:
 
 
 def find(version: str) -> str | None:
+    """An interpreter of this version: on the PATH, of pyenv, or downloaded by uv."""
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
+    known = [shutil.which(f"python{version}"), *sorted(map(str, pyenv.glob(f"{version}.*/bin/python")), reverse=True)]
+    found = next((each for each in known if each is not None and is_version(each, version)), None)
+    return found or download(version)
+
+
+def is_version(python: str, version: str) -> bool:
+    told = subprocess.run(
+        [python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"], capture_output=True, text=True
+    )
+    return told.stdout.strip() == version
+
+
+def download(version: str) -> str | None:
     uv = shutil.which("uv") or shutil.which("uv", path=str(Path(sys.executable).parent))
-    if uv is not None:
-        subprocess.run([uv, "python", "install", "--quiet", version], capture_output=True)
-        found = subprocess.run([uv, "python", "find", "--no-project", version], capture_output=True, text=True)
-        if found.returncode == 0:
-            return found.stdout.strip()
-    return shutil.which(f"python{version}")
+    if uv is None or subprocess.run([uv, "python", "install", "--quiet", version], capture_output=True).returncode:
+        return None
+    found = subprocess.run([uv, "python", "find", "--no-project", version], capture_output=True, text=True)
+    return found.stdout.strip() if found.returncode == 0 else None
 
 
 def environment(version: str, python: str) -> Path:

@@ -26,7 +26,7 @@ _SOURCES = (
     "docs/README.md",
 )
 # Caches, environments and results: never wanted. Tests and the rest of the sources: not in a wheel.
-_RUBBISH = re.compile(r"(^|/)(__pycache__|node_modules|\.venv[^/]*|\.mypy_cache|\.ruff_cache|\.hypothesis|\.wharf|build|dist)/|\.pyc$|\.db(-wal|-shm)?$")  # fmt: skip
+_RUBBISH = re.compile(r"(^|/)(__pycache__|node_modules|\.venv[^/]*|\.mypy_cache|\.ruff_cache|\.cache|\.hypothesis|\.wharf|build|dist)/|\.pyc$|\.db(-wal|-shm)?$")  # fmt: skip
 _NOT_IN_WHEELS = re.compile(r"^(tests|docs|scripts|examples|scenarios|web|charts)/")
 _SCRIPTS = ("wharf = ", "kubectl-wharf = ", "kubectl_complete-wharf = ")
 

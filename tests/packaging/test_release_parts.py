@@ -44,6 +44,7 @@ def test_a_whole_wheel_has_no_faults(tmp_path: Path) -> None:
     ("names", "programs", "fault"),
     [
         (tuple(name for name in NEEDED if name != PAGE), PROGRAMS, f"{PAGE} is missing"),
+        ((*NEEDED, ".cache/x"), PROGRAMS, ".cache/x does not belong there"),
         ((*NEEDED, "tests/test_x.py"), PROGRAMS, "tests/test_x.py does not belong there"),
         ((*NEEDED, "wharfinger/__pycache__/x.pyc"), PROGRAMS, "wharfinger/__pycache__/x.pyc does not belong there"),
         (NEEDED, "wharf = x:y\nkubectl-wharf = x:y\n", "the program kubectl_complete-wharf is missing"),
