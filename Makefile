@@ -79,7 +79,7 @@ docs: $(READY) .venv-docs/.ready  ## the documentation as a site, in build/site;
 	@$(BIN)/python -m scripts.reference
 	@$(BIN)/python -m scripts.site
 
-man: $(READY)  ## the man pages, in build/man: MANPATH=build man wharf-simulate
+man: $(READY)  ## the man pages, in build/man: MANPATH=build/man man wharf-simulate
 	@$(BIN)/python -m scripts.reference --man build/man/man1
 
 release: $(READY) .venv-docs/.ready .venv-release/.ready  ## everything that a release consists of, built and checked, in dist/release: COMPLETE=1

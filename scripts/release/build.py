@@ -53,7 +53,7 @@ def build_site(release: Release) -> None:
 
 
 def build_man_pages(release: Release) -> None:
-    folder = ROOT / "build/man"
+    folder = ROOT / "build/man/man1"
     release.run(sys.executable, "-m", "scripts.reference", "--man", folder)
     files = files_of(folder, "share/man/man1/")
     write_archive(release.folder / f"wharfinger-{release.version}-man.tar.gz", files, release.epoch)
