@@ -37,7 +37,7 @@ def scheduling_reasons() -> dict[str, list[str]]:
     for module in modules():
         if not module.area.startswith(_SCHEDULING):
             continue
-        for call in module.calls():
+        for call in module.calls:
             if called(call) not in _VERDICTS:
                 continue
             for argument in call.args[1:] if called(call) == "Status" else call.args:
@@ -51,7 +51,7 @@ def reported() -> list[Told]:
     found: dict[Told, None] = {}
     for module in modules():
         if module.area.startswith(_REPORTING):
-            for call in module.calls():
+            for call in module.calls:
                 for signature in signatures.get(called(call), ()):
                     if signature.module in ("", module.area):
                         found |= dict.fromkeys(_told(call, signature, module))
@@ -75,7 +75,7 @@ def _signatures() -> dict[str, set[_Signature]]:
     """The functions and classes of the package that take a reason and a message, by name."""
     found: dict[str, set[_Signature]] = defaultdict(set)
     for module in modules():
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             names: list[str] = []
             match node:
                 case ast.FunctionDef(args=arguments) | ast.AsyncFunctionDef(args=arguments):

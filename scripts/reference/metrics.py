@@ -29,7 +29,7 @@ class MetricText:
 
 
 def metrics() -> list[MetricText]:
-    found = {each.name: each for module in modules() for call in module.calls() for each in _made(call, module)}
+    found = {each.name: each for module in modules() for call in module.calls for each in _made(call, module)}
     return sorted(found.values(), key=lambda metric: (metric.area, metric.name))
 
 
@@ -42,7 +42,7 @@ def _made(call: ast.Call, module: Module) -> Iterator[MetricText]:
     parameters = [each.arg for each in function.args.args] if function is not None else []
     if _uses(arguments[0], parameters) and function is not None:
         # A helper that makes metrics of one type: every call of it makes one.
-        for outer in module.calls():
+        for outer in module.calls:
             if called(outer) == function.name:
                 yield from _through(outer, function, arguments[0], type, module)
         return
@@ -80,7 +80,7 @@ def _named(arguments: list[ast.expr], module: Module) -> Iterator[tuple[str, str
 
 def _looped(variable: str, module: Module) -> Iterator[tuple[str, str]]:
     """Names and helps of `for name, help, … in ((…), (…)):`."""
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         match node:
             case ast.For(target=ast.Tuple(elts=[ast.Name(id=found), *_]), iter=ast.Tuple(elts=rows)) if (
                 found == variable

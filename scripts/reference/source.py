@@ -38,14 +38,19 @@ class Module:
 
     @cached_property
     def parents(self) -> dict[ast.AST, ast.AST]:
-        return {child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)}
+        return {child: node for node in self.nodes for child in ast.iter_child_nodes(node)}
+
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        return list(ast.walk(self.tree))
 
     @property
     def loaded(self) -> ModuleType:
         return importlib.import_module("wharfinger." + self.area.replace("/", "."))
 
-    def calls(self) -> Iterator[ast.Call]:
-        return (node for node in ast.walk(self.tree) if isinstance(node, ast.Call))
+    @cached_property
+    def calls(self) -> list[ast.Call]:
+        return [node for node in self.nodes if isinstance(node, ast.Call)]
 
     def function(self, node: ast.AST) -> Function | None:
         """The function that `node` is in."""
@@ -240,7 +245,7 @@ class _Reader:
             return []
         self._reading.add(key)
         found: list[str] = []
-        for node in ast.walk(self._module.tree):
+        for node in self._module.nodes:
             if isinstance(node, Function) and node.name == function:
                 for each in ast.walk(node):
                     if isinstance(each, ast.Return) and each.value is not None:
