@@ -71,6 +71,7 @@ def _check_image(release: build.Release, wheel: Path) -> None:
         release.left_out.append("check of the image: only root can change the root file system")
         return
     with tempfile.TemporaryDirectory(prefix="wharfinger-root-") as folder:
+        Path(folder).chmod(0o755)  # the command runs as another user
         release.run(sys.executable, "-m", "scripts.image", "--root", folder, "--wheel", wheel)
         check_in_root(Path(folder), release.version)
 

@@ -39,7 +39,7 @@ def check_in_root(root: Path, version: str) -> None:
     story.mkdir(parents=True, exist_ok=True)
     for file in STORY.glob("*.yaml"):
         (story / file.name).write_bytes(file.read_bytes())
-    program = next((path for path in ("opt/wharfinger/bin/wharf", "usr/bin/wharf", "usr/local/bin/wharf") if (root / path).exists()), None)  # fmt: skip
+    program = next((path for path in ("usr/local/bin/wharf", "usr/bin/wharf", "opt/wharfinger/bin/wharf") if (root / path).exists()), None)  # fmt: skip
     if program is None:
         raise CheckFailed(f"there is no wharf in {root}")
     _use(["chroot", "--userspec=65532:65532", str(root), f"/{program}"], version, Path("/tmp/story"), ROOT)
