@@ -13,7 +13,7 @@ from pathlib import Path
 from scripts.release import build
 from scripts.release.archives import write_checksums, wrong_checksums
 from scripts.release.changelog import NoSection, section
-from scripts.release.checks import CheckFailed, check_in_environment, check_in_root
+from scripts.release.checks import CheckFailed, check_in_environment, check_in_root, unpack_image
 from scripts.release.contents import faults_of_sdist, faults_of_wheel
 from scripts.release.krew import write_plugin
 
@@ -58,21 +58,22 @@ def make(folder: Path, address: str) -> build.Release:
     (folder / "CHANGES.md").write_text(notes, encoding="utf-8")
     write_checksums(folder)
     check_in_environment(wheel, version)
-    _check_image(release, wheel)
+    _check_image(release)
     if wrong := wrong_checksums(folder):
         raise CheckFailed(f"checksums differ: {', '.join(wrong)}")
     return release
 
 
-def _check_image(release: build.Release, wheel: Path) -> None:
-    if not list(release.folder.glob("*-image*.tar")):
+def _check_image(release: build.Release) -> None:
+    archives = list(release.folder.glob("*-image*.tar"))
+    if not archives:
         return
     if os.geteuid() != 0:
         release.left_out.append("check of the image: only root can change the root file system")
         return
     with tempfile.TemporaryDirectory(prefix="wharfinger-root-") as folder:
         Path(folder).chmod(0o755)  # the command runs as another user
-        release.run(sys.executable, "-m", "scripts.image", "--root", folder, "--wheel", wheel)
+        unpack_image(archives[0], Path(folder))
         check_in_root(Path(folder), release.version)
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+import tarfile
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import IO, Any
 
 ROOT = Path(__file__).resolve().parents[2]
 STORY = ROOT / "examples/tutorials/resource-policy"
@@ -31,6 +34,24 @@ def check_in_environment(wheel: Path, version: str, python: str = sys.executable
             raise CheckFailed("kubectl-wharf does not tell the version")
         if "explain" not in _run([str(programs / "kubectl_complete-wharf"), "ex"], base):
             raise CheckFailed("kubectl_complete-wharf completes nothing")
+
+
+def unpack_image(archive: Path, root: Path) -> None:
+    """Puts the layers of an OCI archive over each other, as a container runtime does."""
+    with tarfile.open(archive) as image:
+
+        def read(name: str) -> IO[bytes]:
+            found = image.extractfile(name)
+            assert found is not None
+            return found
+
+        def blob(descriptor: dict[str, Any]) -> IO[bytes]:
+            return read(f"blobs/{descriptor['digest'].replace(':', '/')}")
+
+        manifest = json.load(blob(json.load(read("index.json"))["manifests"][0]))
+        for layer in manifest["layers"]:
+            with tarfile.open(fileobj=blob(layer)) as files:
+                files.extractall(root, filter="tar")
 
 
 def check_in_root(root: Path, version: str) -> None:

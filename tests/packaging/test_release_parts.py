@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import subprocess
 import tarfile
@@ -12,6 +14,7 @@ import pytest
 from scripts.release.archives import files_of, sha256, write_archive, write_checksums, wrong_checksums
 from scripts.release.build import Release, build_chart
 from scripts.release.changelog import NoSection, section
+from scripts.release.checks import unpack_image
 from scripts.release.contents import PAGE, faults_of_sdist, faults_of_wheel
 
 ROOT = Path(__file__).parents[2]
@@ -120,6 +123,29 @@ def test_the_changelog_has_notes_for_this_version() -> None:
     import wharfinger
 
     assert "- " in section((ROOT / "CHANGELOG.md").read_text(), wharfinger.__version__)
+
+
+def test_the_layers_of_an_image_are_put_over_each_other(tmp_path: Path) -> None:
+    blobs: dict[str, bytes] = {}
+
+    def blob(content: bytes) -> dict[str, str]:
+        digest = hashlib.sha256(content).hexdigest()
+        blobs[f"blobs/sha256/{digest}"] = content
+        return {"digest": f"sha256:{digest}"}
+
+    def layer(files: dict[str, bytes]) -> dict[str, str]:
+        write_archive(tmp_path / "layer", files, 0)
+        return blob((tmp_path / "layer").read_bytes())
+
+    manifest = {"layers": [layer({"etc/a": b"old", "etc/b": b"b"}), layer({"etc/a": b"new", "usr/bin/x": b"#!x"})]}
+    index = {"manifests": [blob(json.dumps(manifest).encode())]}
+    write_archive(tmp_path / "image.tar", {**blobs, "index.json": json.dumps(index).encode()}, 0)
+
+    unpack_image(tmp_path / "image.tar", tmp_path / "root")
+
+    assert (tmp_path / "root/etc/a").read_text() == "new"
+    assert (tmp_path / "root/etc/b").read_text() == "b"
+    assert os.access(tmp_path / "root/usr/bin/x", os.X_OK)
 
 
 def test_a_chart_of_another_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
