@@ -66,7 +66,7 @@ def pod_validator(unqualified: AllowName = allow_unqualified) -> ValidateFn:
         if old is None:
             yield from _create_faults(spec)
             yield from mirror_claims_faults(document)
-        else:
+        elif old.get("spec") is not spec or spec.get("schedulingGates"):
             yield from update_faults(spec, old.get("spec") or {})
 
     return checked("v1", "Pod", rules, known)
