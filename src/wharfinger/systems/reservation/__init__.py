@@ -35,13 +35,20 @@ class ReservationSystem(System):
 
     def kinds(self) -> Sequence[Kind]:
         from wharfinger.systems.reservation.kinds import (
+            capacity_buffer,
             pod_migration_job,
             repack_policy,
             reservation,
             reservation_set,
         )
 
-        return (*pod_migration_job.KINDS, *reservation.KINDS, *reservation_set.KINDS, *repack_policy.KINDS)
+        return (
+            *pod_migration_job.KINDS,
+            *reservation.KINDS,
+            *reservation_set.KINDS,
+            *repack_policy.KINDS,
+            *capacity_buffer.KINDS,
+        )
 
     def plugins(self) -> Sequence[type[Plugin]]:
         from wharfinger.systems.reservation.plugin.reservation import ReservationPlugin
@@ -86,6 +93,7 @@ class ReservationSystem(System):
         return handlers(context)
 
     def controllers(self) -> Mapping[str, Callable[[ControllerContext], Controller[Any]]]:
+        from wharfinger.systems.reservation.controllers.buffers import CapacityBufferController
         from wharfinger.systems.reservation.controllers.lifecycle import ReservationController
         from wharfinger.systems.reservation.controllers.migration import PodMigrationController
         from wharfinger.systems.reservation.controllers.quotas import ReservedQuotaController
@@ -98,6 +106,7 @@ class ReservationSystem(System):
             "podmigration": PodMigrationController,
             "reservedquota": ReservedQuotaController,
             "repackpolicy": RepackPolicyController,
+            "capacitybuffer": CapacityBufferController,
         }
 
     def commands(self) -> Mapping[str, Callable[[], click.Command]]:
