@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.repack.worlds import inputs, node, pod, replica_set
+from tests.support import require_module
 
 from wharfinger.api.node_groups import read_group
 from wharfinger.api.times import format_time
@@ -238,3 +239,15 @@ def test_the_pods_to_come_of_a_stateful_set_count_at_once() -> None:
     report = plan_capacity(inputs(full()), inputs([workload]), settings)
     assert bought(report) == {"large": 1, "small": 1} and not report.surprise
     assert set(report.times["cheapest"].starts) == {"default/db-0", "default/db-1", "default/db-2"}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_solver_costs_no_more_and_its_bound_holds(seed: int) -> None:
+    require_module("ortools")
+    source = random.Random(seed)
+    pods = [(source.choice((400, 900, 1500)), source.choice((200, 3000))) for _ in range(9)]
+    objects = [*full(), *(pod(f"p{index}", "", cpu, memory) for index, (cpu, memory) in enumerate(pods))]
+    own, solved = asked(objects, questions=10), asked(objects, questions=10, solver_seconds=10.0)
+    assert solved.best.cost <= own.best.cost + 1e-9
+    assert own.bound - 1e-9 <= solved.bound <= solved.best.cost + 1e-9
+    assert solved.optimal
