@@ -135,6 +135,11 @@ class Machine:
         self._service: socket.socket | None = None
 
     @property
+    def cdi(self) -> Path:
+        """Where DRA drivers tell containerd about devices."""
+        return self.folder / "cdi"
+
+    @property
     def runtime(self) -> str:
         return f"unix://{self.socket}"
 
@@ -174,6 +179,8 @@ class Machine:
                 f"[{plugins}]",
                 f"sandbox_image = '{IMAGE}'",
                 "restrict_oom_score_adj = true",  # where CAP_SYS_RESOURCE is missing
+                "enable_cdi = true",
+                f"cdi_spec_dirs = ['{self.cdi}']",
                 f"[{plugins}.cni]",
                 f"bin_dir = '{cni_folder()}'",
                 f"conf_dir = '{self.folder}/cni'",

@@ -7,7 +7,7 @@ no device is left. Devices within a request are only tried in their order, since
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -119,7 +119,10 @@ class Search:
         classes: Mapping[str, DeviceClass],
         *,
         most_steps: int | None = 10 * STEPS_PER_SECOND,
+        first: Collection[DeviceID] = (),
+        only_first: bool = False,
     ) -> None:
+        """The devices in `first` are tried before all others; with `only_first`, no others are."""
         self._node = node
         self._pools = pools
         self._claims = claims
@@ -128,6 +131,9 @@ class Search:
         self._steps = sys.maxsize if most_steps is None else most_steps
         usable = [pool.candidates for pool in pools if pool.usable]
         self._devices = usable[0] if len(usable) == 1 else [each for candidates in usable for each in candidates]
+        if first:
+            others = () if only_first else [each for each in self._devices if each.device.id not in first]
+            self._devices = [*(each for each in self._devices if each.device.id in first), *others]
         self._wanted: list[list[list[_Wanted]]] = []  # [claim][request][alternative]
         self._constraints: list[list[DeviceConstraint]] = []  # [claim]
         self._chosen: list[list[ChosenDevice]] = [[] for _ in claims]

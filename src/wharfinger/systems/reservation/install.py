@@ -27,12 +27,16 @@ _COMPONENT = InstallComponent(
         RoleRule("", "resourcequotas", f"patch {READ}"),
         RoleRule("", "pods/eviction", "create"),
         RoleRule("policy", "poddisruptionbudgets", READ),
+        RoleRule("resource.k8s.io", "deviceclasses resourceclaimtemplates", READ),
         RoleRule(KOORDINATOR, "reservations podmigrationjobs", f"create delete patch update {READ}"),
         RoleRule(KOORDINATOR, "reservations/status podmigrationjobs/status", "patch update"),
         RoleRule(RESERVATION_SETS.group, "reservationsets", f"delete patch update {READ}"),
         RoleRule(RESERVATION_SETS.group, "reservationsets/status", "patch update"),
     ),
-    webhook_rules=(RoleRule("", "nodes pods resourcequotas", READ),),
+    webhook_rules=(
+        RoleRule("", "nodes pods resourcequotas", READ),
+        RoleRule("resource.k8s.io", "deviceclasses resourceclaimtemplates", READ),
+    ),
 )
 _EMBEDDED = EmbeddedAccess(scheduler=(RoleRule(KOORDINATOR, "*", f"create delete patch update {READ}"),))
 INSTALLATION = Installation(_COMPONENT, _EMBEDDED)

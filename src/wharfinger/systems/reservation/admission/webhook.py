@@ -12,6 +12,7 @@ from wharfinger.api.keys import ObjectKey
 from wharfinger.api.kinds.builtin import NODES, PODS, RESOURCE_QUOTAS
 from wharfinger.api.views import Node, Pod, ResourceQuota, view
 from wharfinger.client.timers import SystemClock
+from wharfinger.systems.reservation.admission.device_quota import ClaimTemplates, WatchedClaimTemplates
 from wharfinger.systems.reservation.admission.quota import ReservationQuotaReviewer, ReservedRoomReviewer
 from wharfinger.systems.reservation.admission.resizing import RESIZE, GrowingPod
 from wharfinger.systems.reservation.kinds.names import RESERVATIONS
@@ -33,6 +34,7 @@ class WatchedReservedQuota:
         self._quotas = context.informers.of(RESOURCE_QUOTAS, ResourceQuota)
         self._reservations = context.informers.of(RESERVATIONS, Reservation)
         self._reservations.optional = True
+        self.claims: ClaimTemplates = WatchedClaimTemplates(context.informers)
         self._admitted: dict[tuple[str, str, str], tuple[float, Pod | Reservation]] = {}
 
     def admitted(self, request: Request) -> None:
