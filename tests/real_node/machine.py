@@ -10,6 +10,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -138,6 +139,13 @@ class Machine:
     def cdi(self) -> Path:
         """Where DRA drivers tell containerd about devices."""
         return self.folder / "cdi"
+
+    def injects_devices(self) -> bool:
+        """Whether containerd knows CDI: from version 1.7 on."""
+        said = subprocess.run(["containerd", "--version"], check=True, capture_output=True, text=True, timeout=60).stdout
+        version = re.search(r" v?(\d+)\.(\d+)", said)
+        assert version is not None, said
+        return (int(version[1]), int(version[2])) >= (1, 7)
 
     @property
     def runtime(self) -> str:
