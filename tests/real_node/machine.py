@@ -142,7 +142,9 @@ class Machine:
 
     def injects_devices(self) -> bool:
         """Whether containerd knows CDI: from version 1.7 on."""
-        said = subprocess.run(["containerd", "--version"], check=True, capture_output=True, text=True, timeout=60).stdout
+        said = subprocess.run(
+            ["containerd", "--version"], check=True, capture_output=True, text=True, timeout=60
+        ).stdout
         version = re.search(r" v?(\d+)\.(\d+)", said)
         assert version is not None, said
         return (int(version[1]), int(version[2])) >= (1, 7)
