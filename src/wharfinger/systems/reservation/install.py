@@ -35,7 +35,7 @@ _COMPONENT = InstallComponent(
     ),
     webhook_rules=(
         RoleRule("", "nodes pods resourcequotas", READ),
-        RoleRule("resource.k8s.io", "deviceclasses resourceclaimtemplates", READ),
+        RoleRule("resource.k8s.io", "deviceclasses resourceclaims resourceclaimtemplates", READ),
     ),
 )
 _EMBEDDED = EmbeddedAccess(scheduler=(RoleRule(KOORDINATOR, "*", f"create delete patch update {READ}"),))

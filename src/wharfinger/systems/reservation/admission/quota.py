@@ -11,9 +11,11 @@ from wharfinger.admission.quota import QuotaExtension
 from wharfinger.admission.reads import Reads
 from wharfinger.admission.request import PASS, Request, Review
 from wharfinger.api import quota as rules
+from wharfinger.api.device_quota import device_claim_usage
 from wharfinger.api.errors import forbidden
 from wharfinger.api.kinds.builtin import NODES, PODS, RESOURCE_QUOTAS
 from wharfinger.api.quantity import BadQuantity, parse_nano
+from wharfinger.api.registry import Document
 from wharfinger.api.resource_names import PLAIN, ResourceNames
 from wharfinger.api.resources import Amounts
 from wharfinger.api.selectors import BadSelector
@@ -256,6 +258,35 @@ class ReservedRoomReviewer:
         rules.add(used, kept)
         why = _refusal(self._lookup.quotas(request.namespace), wanted, used)
         return Review(denied=forbidden(PODS.group, PODS.plural, request.name, why)) if why else PASS
+
+
+class ReservedDevicesLookup(ReservedQuotaLookup, Protocol):
+    def claims_in(self, namespace: str) -> Iterable[Document]: ...
+
+
+class ReservedDevicesReviewer:
+    """The same for new ResourceClaims, which would need devices that are reserved."""
+
+    def __init__(self, lookup: ReservedDevicesLookup) -> None:
+        self._lookup = lookup
+
+    def review(self, request: Request) -> Review:
+        if request.object is None or request.operation != "CREATE" or request.subresource:
+            return PASS
+        namespace, lookup = request.namespace, self._lookup
+        kept = reserved(lookup.reservations(), lookup.pods(namespace), namespace, lookup)
+        extended = lookup.claims.extended()
+        charge = device_claim_usage(request.object, extended, {})
+        wanted = {name: amount for name, amount in charge.items() if name in kept}
+        if not wanted:
+            return PASS
+        used: Amounts = {}
+        for claim in lookup.claims_in(namespace):
+            rules.add(used, device_claim_usage(claim, extended, {}))
+        rules.add(used, kept)
+        why = _refusal(lookup.quotas(namespace), wanted, used)
+        resource = request.resource
+        return Review(denied=forbidden(resource.group, resource.plural, request.name, why)) if why else PASS
 
 
 def _with(pods: Iterable[Pod], coming: Pod | None) -> list[Pod]:
