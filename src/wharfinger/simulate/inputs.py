@@ -64,7 +64,9 @@ class Inputs(msgspec.Struct):
     taken_at: float = 0.0  # when `wharf snapshot` took the snapshot
     unseen_kinds: frozenset[str] = frozenset()  # kinds of which the snapshot may lack objects that the cluster has
     not_before: float = 0.0  # the earliest moment at which the virtual clock may start
-    foreign: list[Manifest] = msgspec.field(default_factory=list)  # objects that are not served here, and were asked for
+    foreign: list[Manifest] = msgspec.field(
+        default_factory=list
+    )  # objects that are not served here, and were asked for
 
     def start(self) -> float:
         """When the virtual clock starts: as in a scenario, or at the default, but never before a snapshot was taken."""

@@ -37,6 +37,7 @@ _COMPONENT = InstallComponent(
         RoleRule("", "resourcequotas", f"patch {READ}"),
         RoleRule("", "pods/eviction", "create"),
         RoleRule("policy", "poddisruptionbudgets", READ),
+        RoleRule("resource.k8s.io", "deviceclasses resourceclaimtemplates", READ),
         RoleRule(KOORDINATOR, "reservations podmigrationjobs", f"create delete patch update {READ}"),
         RoleRule(KOORDINATOR, "reservations/status podmigrationjobs/status", "patch update"),
         RoleRule(RESERVATION_SETS.group, "reservationsets", f"create delete patch update {READ}"),
@@ -49,7 +50,10 @@ _COMPONENT = InstallComponent(
         RoleRule("batch", "jobs", READ),
         *_PLANNING,
     ),
-    webhook_rules=(RoleRule("", "nodes pods resourcequotas", READ),),
+    webhook_rules=(
+        RoleRule("", "nodes pods resourcequotas", READ),
+        RoleRule("resource.k8s.io", "deviceclasses resourceclaims resourceclaimtemplates", READ),
+    ),
 )
 _EMBEDDED = EmbeddedAccess(scheduler=(RoleRule(KOORDINATOR, "*", f"create delete patch update {READ}"),))
 INSTALLATION = Installation(_COMPONENT, _EMBEDDED)
