@@ -27,6 +27,7 @@ from wharfinger.api.errors import (
 from wharfinger.api.requests import READS, ApiRequest
 from wharfinger.client.interface import EventType, ListPage, WatchEvent
 from wharfinger.client.local import LocalClient
+from wharfinger.client.timers import Clock
 from wharfinger.scenario.document import ScenarioFault
 from wharfinger.scenario.faults import BindFaults, FaultyClient
 
@@ -42,6 +43,17 @@ _REFUSALS: dict[str, Callable[[], ApiError]] = {
 }
 
 
+class SkewedClock:
+    """The wall clock of one component, which may be ahead or behind."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.skew = 0.0  # seconds ahead
+
+    def now(self) -> float:
+        return self._clock.now() + self.skew
+
+
 @dataclass(slots=True, eq=False)
 class ProcessRun:
     """One run of a component, from its start to its end."""
@@ -51,7 +63,10 @@ class ProcessRun:
     alive: bool = True
     writes_left: int | None = None  # after so many writes of its own it is killed
     down_for: float = 0.0  # seconds after which it is started again
+    writes_before_pause: int | None = None  # after so many writes of its own it stands still
+    pause_for: float = 0.0  # seconds
     seen: dict[str, int] = field(default_factory=dict)  # by kind: the version up to which it has seen all changes
+    delayed: set[tuple[str, str, str]] = field(default_factory=set)  # kind and key of writes that arrived late
     _by_watch: dict[tuple[str, object, str, str], int] = field(default_factory=dict)
 
     def saw(self, request: ApiRequest[Any], version: str) -> None:
@@ -66,9 +81,11 @@ class ProcessRun:
 class ProcessFaults:
     """The faults still to inject into requests and watches; the first that fits is used."""
 
-    def __init__(self, kill: Callable[[ProcessRun], None]) -> None:
+    def __init__(self, kill: Callable[[ProcessRun], None], pause: Callable[[ProcessRun], None]) -> None:
         self._armed: list[tuple[ScenarioFault, int]] = []
         self._kill = kill
+        self._pause = pause
+        self.on_write: Callable[[ProcessRun, ApiRequest[Any]], None] | None = None  # called with each accepted write
         self._moments: list[float] = []  # when, and...
         self._versions: list[int] = []  # ...what the version was then, for lists that are stale
 
@@ -106,8 +123,15 @@ class ProcessFaults:
                 return fault
         return None
 
-    def wrote(self, run: ProcessRun) -> None:
-        """Counts a write towards the death of the process. Does not return if that was the last one."""
+    def wrote(self, run: ProcessRun, request: ApiRequest[Any]) -> None:
+        """Counts a write towards a pause and the death of the process. Does not return if that was the last one."""
+        if self.on_write is not None:
+            self.on_write(run, request)
+        if run.writes_before_pause is not None:
+            run.writes_before_pause -= 1
+            if run.writes_before_pause <= 0:
+                run.writes_before_pause = None
+                self._pause(run)
         if run.writes_left is None:
             return
         run.writes_left -= 1
@@ -146,7 +170,7 @@ class ProcessClient(FaultyClient):
         else:
             answer = await LocalClient.send(self, request)
         if request.verb not in READS:
-            self._process_faults.wrote(self.run)
+            self._process_faults.wrote(self.run, request)
         return answer
 
     async def _disturbed(self, request: ApiRequest[T], fault: ScenarioFault) -> T:
@@ -155,6 +179,7 @@ class ProcessClient(FaultyClient):
             raise _REFUSALS[kind]()
         if kind == "slow":
             await asyncio.sleep(fault.delay)
+            self.run.delayed.add((request.resource.plural, request.namespace, request.name))
             return await self._deliver(request)
         if kind == "repeated":
             with suppress(ApiError):  # the answer is lost
