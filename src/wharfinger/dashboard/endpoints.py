@@ -23,6 +23,7 @@ from wharfinger.api.schema.tree import Schema, schema_of
 from wharfinger.dashboard.follower import Follower
 from wharfinger.dashboard.history import History
 from wharfinger.dashboard.sessions import Caller, Sessions
+from wharfinger.dashboard.starts import WaitingStarts
 from wharfinger.dashboard.state import Change, ClusterState, Visible
 from wharfinger.dashboard.views.nodes import node_columns, node_detail
 from wharfinger.dashboard.views.objects import event_row
@@ -78,6 +79,10 @@ class Dashboard:
     config: str = ""  # the configuration file, for what-ifs
     server: str = ""  # the address of the API server, as shown
     kubernetes: KubernetesVersion = REFERENCE  # of the API server
+    starts: WaitingStarts = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.starts = WaitingStarts(lambda: self.ask_worker("starts", {}, self.state.snapshot()))
 
     async def ask_worker(self, task: str, arguments: Document, snapshot: Iterable[Document]) -> Any:
         return await self.workers.run(
@@ -188,6 +193,14 @@ async def waiting(dashboard: Dashboard, caller: Caller, request: Request) -> Doc
     visible = await dashboard.visible(caller, PODS)
     judge = await dashboard.judge(caller)
     return {"pods": waiting_pods(visible.objects(PODS), visible.usage(), judge), "judged": judge is not None}
+
+
+@endpoint(
+    "GET", "/api/waiting/starts", "When each waiting pod would start, if nothing changed but what has a known end."
+)
+async def waiting_starts(dashboard: Dashboard, caller: Caller, request: Request) -> Document:
+    await dashboard.demand_all(caller, "when pods start")
+    return {"pods": await dashboard.starts.get()}
 
 
 @endpoint("GET", "/api/pods", "The names of all pods, for search.", parameters={"search": "a part of namespace/name"})
