@@ -77,6 +77,7 @@ class InvariantChecker:
         world.on_scheduler = self.history.follow
         world.loop.set_task_factory(_watched_task)
         world.process_faults.on_write = self._wrote
+        world.process_faults.stores_event = lambda event: event.get("reason") == "Preempted"  # the others cost much
         self._observe()  # what there is before the first step is not judged
 
     async def after_step(self, step: ScenarioStep) -> list[str]:

@@ -36,6 +36,7 @@ class HistoryGenerator:
         self._groups = swarm
         self._objects = RandomObjects(
             rng,
+            cpus=profile.cpus,
             devices="devices" in swarm,
             volumes="volumes" in swarm,
             claims="claims" in swarm,

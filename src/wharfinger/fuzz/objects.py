@@ -23,8 +23,11 @@ CLAIMED_DRIVER = "devices.example.com"
 class RandomObjects:
     """Everything is drawn from one source, and names are counted, so that a seed gives the same objects."""
 
-    def __init__(self, rng: random.Random, *, devices: bool, volumes: bool, claims: bool, affinities: bool) -> None:
+    def __init__(
+        self, rng: random.Random, *, cpus: tuple[int, int], devices: bool, volumes: bool, claims: bool, affinities: bool
+    ) -> None:
         self.rng = rng
+        self._cpus = cpus  # of a node, from and to
         self.devices = devices
         self.volumes = volumes
         self.claims = claims
@@ -43,7 +46,7 @@ class RandomObjects:
     def node(self, name: str) -> Document:
         rng = self.rng
         room: Document = {
-            "cpu": str(rng.randint(2, 8)),
+            "cpu": str(rng.randint(*self._cpus)),
             "memory": rng.choice(("8Gi", "32Gi")),
             "pods": rng.choice(("4", "8", "110")),
         }

@@ -27,6 +27,7 @@ class FuzzProfile:
     operations: frozenset[str] = frozenset(OPERATIONS)
     faults: frozenset[str] = frozenset(FAULTS)
     nodes: tuple[int, int] = (1, 8)  # how many there are at the start
+    cpus: tuple[int, int] = (2, 8)  # of a node
     pods: tuple[int, int] = (0, 8)
     most_pods: int = 40  # above this, pods are deleted rather than created
     standby: bool = False  # whether two schedulers take part in a leader election from the start
@@ -50,7 +51,12 @@ PROFILES = {
     for each in (
         _profile("default", "small clusters, all operations, all faults"),
         _profile(
-            "large", "50 nodes and 300 pods, all operations, all faults", nodes=(50, 50), pods=(300, 300), most_pods=320
+            "large",
+            "50 nodes and 300 pods, all operations, all faults",
+            nodes=(50, 50),
+            cpus=(8, 16),
+            pods=(300, 300),
+            most_pods=320,
         ),
         _profile("calm", "all operations, no faults", faults="none"),
         _profile(

@@ -24,6 +24,8 @@ from wharfinger.api.errors import (
     ServiceUnavailable,
     TooManyRequests,
 )
+from wharfinger.api.kinds.builtin import EVENTS
+from wharfinger.api.registry import Document
 from wharfinger.api.requests import READS, ApiRequest
 from wharfinger.client.interface import EventType, ListPage, WatchEvent
 from wharfinger.client.local import LocalClient
@@ -86,6 +88,7 @@ class ProcessFaults:
         self._kill = kill
         self._pause = pause
         self.on_write: Callable[[ProcessRun, ApiRequest[Any]], None] | None = None  # called with each accepted write
+        self.stores_event: Callable[[Document], bool] = lambda event: True  # others are accepted, and go nowhere
         self._moments: list[float] = []  # when, and...
         self._versions: list[int] = []  # ...what the version was then, for lists that are stale
 
@@ -165,7 +168,9 @@ class ProcessClient(FaultyClient):
     async def _deliver(self, request: ApiRequest[T]) -> T:
         if request.verb == "list" and self._process_faults.armed:
             request = self._dated(request)
-        if self._bind_faults:
+        if request.resource == EVENTS and request.body and not self._process_faults.stores_event(request.body):
+            answer = cast("T", request.body)
+        elif self._bind_faults:
             answer = await super().send(request)
         else:
             answer = await LocalClient.send(self, request)
