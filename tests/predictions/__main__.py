@@ -30,7 +30,7 @@ RETRIED = ", once pods that wait were tried again"
 ASPECTS = ("counts", "nodes", "statuses", "messages", "idle")
 
 
-ORDERS = 20  # tries to find the order in which requests came
+ORDERS = 40  # tries to find the order in which requests came
 
 
 @dataclass(slots=True)

@@ -11,10 +11,11 @@ from __future__ import annotations
 import asyncio
 import io
 import logging
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from math import inf
 from pathlib import Path
 from random import Random
@@ -34,6 +35,7 @@ from wharfinger.apiserver.credentials import CONTROLLERS
 from wharfinger.apiserver.credentials import SCHEDULER as SCHEDULER_USER
 from wharfinger.client.interface import WatchEvent
 from wharfinger.client.local import LocalClient
+from wharfinger.client.workqueue import WorkQueue
 from wharfinger.controllers import scale_in
 from wharfinger.controllers.daemon_set import rules
 from wharfinger.engine import Engine
@@ -55,6 +57,11 @@ CONFIGURATION = Configuration(
 )
 WRITE, WATCH = 0.008, 0.004  # seconds that a request, and the news of it, may take
 KUBELET = 0.2  # seconds that a kubelet may take
+GAPS = (0.0, 0.0, 0.0, 0.002, 0.005)  # seconds from the deletion of one pod to that of the next
+POSTPONED_ROUNDS = 6
+MOST_FAILURES = 13  # the next delay is then less than a minute
+MOST_POSTPONED = 8  # attempts until a pod takes the node that is the best one
+MOST_DELETED = 1000  # pods that go during a stage
 
 
 @dataclass(slots=True)
@@ -80,9 +87,17 @@ class RealChoices:
         """Sort key: the pod that went first comes first."""
         return self._deleted.get(pod.metadata.uid, inf)
 
+    def place(self, request: ApiRequest[Any]) -> int | None:
+        """The place of the pod that a request deletes among those that went."""
+        return self._deleted.get(request.delete_options.uid) if request.verb == "delete" else None
+
     def node(self, pod: Pod, equal: Sequence[str]) -> str | None:
         """The node of the next real pod like this one, if it is among the equal ones."""
         return next((node for node in self._left(pod) if node in equal), None)
+
+    def has_node(self, pod: Pod) -> bool:
+        """Whether a real pod like this one got a node that no other has taken yet."""
+        return bool(self._left(pod))
 
     def taken(self, pod: Pod, node: str) -> None:
         left = self._left(pod)
@@ -104,12 +119,19 @@ def _like(namespace: str, owner: str, name: str) -> tuple[str, str, str]:
 
 
 class ChoosingEngine:
-    """Wraps the decisions of an engine: equally good nodes and equally important victims are chosen as in reality."""
+    """Wraps the decisions of an engine: equally good nodes and equally important victims are chosen as in reality.
 
-    def __init__(self, engine: Engine, choices: RealChoices) -> None:
+    With `postpone`, a pod for which the node that it really got is not the best one is tried again later, and some of
+    the others too. So pods that wait for the same room are tried in an order in which the real decisions are right, if there is one. The real order depends
+    on the moments at which the scheduler hears of each pod that goes.
+    """
+
+    def __init__(self, engine: Engine, choices: RealChoices, postpone: Random | None = None) -> None:
         self._schedule, self._preempt, self._explain = engine.schedule, engine.preempt, engine.explain
         self._tables = engine.tables
         self._choices = choices
+        self._postpone = postpone
+        self._postponed: Counter[str] = Counter()
         engine.schedule = self.schedule  # type: ignore[method-assign]
         engine.preempt = self.preempt  # type: ignore[method-assign]
 
@@ -121,10 +143,21 @@ class ChoosingEngine:
         if decision.node in explained.scores and not pod.status.nominated_node_name:
             best = explained.total(decision.node)
             equal = [node for node in explained.scores if explained.total(node) == best]
-            wanted = self._choices.node(pod, equal) or decision.node
+            real = self._choices.node(pod, equal)
+            if self._postpone is not None and self._choices.has_node(pod) and self._may_wait(pod, real):
+                return Decision(error="the pod is tried again later")
+            wanted = real or decision.node
             decision = replace(decision, node=wanted, row=self._tables.row_of[wanted])
         self._choices.taken(pod, str(decision.node))
         return decision
+
+    def _may_wait(self, pod: Pod, real: str | None) -> bool:
+        assert self._postpone is not None
+        uid = pod.metadata.uid
+        if self._postponed[uid] == MOST_POSTPONED or (real is not None and self._postpone.random() < 0.7):
+            return False
+        self._postponed[uid] += 1
+        return True
 
     def preempt(self, pod: Pod, diagnosis: Diagnosis | None = None, profile: str | None = None) -> PreemptionResult:
         for row in self._tables.row_of.values():
@@ -139,16 +172,23 @@ class ChoosingEngine:
 
 
 class DelayedClient(LocalClient):
-    """Takes as long for requests and news as a real connection may."""
+    """Takes as long for requests and news as a real connection may. Pods are deleted in the order in which they went, which
+    garbage collection takes from a map, some time after each other."""
 
-    def __init__(self, store: Store, random: Random, user: User = SYSTEM, longest: float = WRITE) -> None:
+    def __init__(
+        self, store: Store, random: Random, choices: RealChoices | None, user: User = SYSTEM, longest: float = WRITE
+    ) -> None:
         super().__init__(store, user)
         self._random = random
+        self._choices = choices
         self._longest = longest
+        self._moments = list(accumulate(random.choice(GAPS) for _ in range(MOST_DELETED)))
 
     async def send(self, request: ApiRequest[T]) -> T:
         if request.verb not in ("get", "list"):
-            await asyncio.sleep(self._random.uniform(0.0, self._longest))
+            place = self._choices.place(request) if self._choices is not None else None
+            delay = self._random.uniform(0.0, self._longest) if place is None else self._moments[place]
+            await asyncio.sleep(delay)
         return await super().send(request)
 
     async def stream(self, request: ApiRequest[WatchEvent[T]]) -> AsyncIterator[WatchEvent[T]]:
@@ -164,7 +204,11 @@ class PredictedCluster(SimulatedCluster):
     delays: Random | None = None
 
     def client_of(self, user: User) -> LocalClient:
-        return self._admin.as_user(user) if self.delays is None else DelayedClient(self.store, self.delays, user)
+        return self._admin.as_user(user) if self.delays is None else self._delayed(user, WRITE)
+
+    def _delayed(self, user: User, longest: float) -> DelayedClient:
+        assert self.delays is not None
+        return DelayedClient(self.store, self.delays, self.choices, user, longest)
 
     async def _run_scheduler(self) -> None:
         self.scheduler, recorder = components.make_scheduler(
@@ -176,7 +220,7 @@ class PredictedCluster(SimulatedCluster):
             self._source("scheduler"),
         )
         if self.choices is not None:
-            ChoosingEngine(self.scheduler.engine, self.choices)
+            ChoosingEngine(self.scheduler.engine, self.choices, self.delays)
         await components.run_scheduler(self.scheduler, recorder)
 
     async def _run_controllers(self) -> None:
@@ -193,7 +237,7 @@ class PredictedCluster(SimulatedCluster):
         )
 
     async def _run_nodes(self) -> None:
-        client = self._admin if self.delays is None else DelayedClient(self.store, self.delays, longest=KUBELET)
+        client = self._admin if self.delays is None else self._delayed(SYSTEM, KUBELET)
         await components.run_nodes(client, self.clock, self.configuration, self._source("nodes"))
 
 
@@ -221,6 +265,19 @@ def scaling_in(choices: RealChoices) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def earlier_failures(random: Random) -> Iterator[None]:
+    """Keys of controllers that fail may have failed before: how long they wait now is in no snapshot."""
+
+    def retry(queue: WorkQueue[Any], key: Any, **options: Any) -> float:
+        queue._failures.setdefault(key, random.randrange(MOST_FAILURES))
+        return plain(queue, key, **options)
+
+    plain = WorkQueue.retry
+    with patch.object(WorkQueue, "retry", retry):
+        yield
+
+
 def predict(snapshot: Path, record: StageRecord, *, as_real: bool = False, order: int | None = None) -> Prediction:
     """With `as_real`, open choices are made as in reality; with `order`, requests take some time, and this number decides
     how much."""
@@ -230,7 +287,10 @@ def predict(snapshot: Path, record: StageRecord, *, as_real: bool = False, order
     world.choices = choices
     world.delays = None if order is None else Random(f"delays {order}")
     try:
-        with nullcontext() if choices is None else scaling_in(choices):
+        with (
+            nullcontext() if choices is None else scaling_in(choices),
+            nullcontext() if world.delays is None else earlier_failures(world.delays),
+        ):
             return world.loop.complete(_predict(world, inputs, record))
     finally:
         world.close()
@@ -269,6 +329,9 @@ async def _predict(world: PredictedCluster, inputs: Inputs, record: StageRecord)
     await world.settle()
     await touch_budgets(world.client_of(SYSTEM))
     await world.settle()
+    for _ in range(0 if world.delays is None else POSTPONED_ROUNDS):  # those that were postponed
+        await world.fault(ScenarioFault(restart="scheduler"))
+        await world.settle()
     after = _objects(world)
     await world.fault(ScenarioFault(restart="scheduler"))
     await world.settle()

@@ -109,6 +109,8 @@ def in_resize(pod: Pod) -> bool:
     status = pod.status
     if status.resources is not None or (status.conditions and _resize_infeasible(pod)):
         return True
+    if not status.container_statuses and not status.init_container_statuses:
+        return False  # nearly all pods that are being scheduled; a generator would cost more than the rest
     return any(
         each.resources is not None or each.allocated_resources is not None
         for each in (*status.container_statuses, *status.init_container_statuses)

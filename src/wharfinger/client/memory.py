@@ -1,14 +1,16 @@
-"""Control of the cyclic garbage collector around large lists and caches.
+"""Control of the cyclic garbage collector around large lists and caches, and of what malloc gives back.
 
 With 50,000 pods resident a full collection pauses the process for a third of a second, and views contain no cycles.
 """
 
 from __future__ import annotations
 
+import ctypes
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 _RARE = (200_000, 20, 100)  # thresholds of the three generations
 
 
@@ -53,3 +55,15 @@ def settle_heap() -> None:
     """`freeze_heap`, with rare collections afterwards: for servers, whose requests leave almost no cycles behind."""
     freeze_heap()
     gc.set_threshold(50_000, 20, 50)
+    _keep_freed_memory()
+
+
+def _keep_freed_memory() -> None:
+    """Tells glibc to keep up to 64 MiB of freed memory. By default it gives the buffers of every response above 1 MiB back
+    to the kernel, and their page faults halve the rate of such responses."""
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):  # another C library
+        return
+    mallopt(_M_MMAP_THRESHOLD, 32 << 20)  # the most that glibc accepts
+    mallopt(_M_TRIM_THRESHOLD, 64 << 20)

@@ -45,6 +45,8 @@ class PreparedShape:
             for plugin in points["filter"]
             if plugin.name in found and found[plugin.name].filters and plugin.name not in replaced
         ]
+        # Most preparations never fail, and every decision asks: those with the plain constant are left out.
+        self._fallible = [each for _, each in self.filters if each.fails or type(each).fails is not Prepared.fails]
         self.scorers = [
             ScoringPlugin(plugin.name, found[plugin.name], weights[plugin.name])
             for plugin in points["score"]
@@ -53,7 +55,7 @@ class PreparedShape:
         self.reservers = [
             (plugin, found.get(plugin.name))
             for plugin in points["reserve"]
-            if plugin.name in found or not plugin.reserves_prepared
+            if not plugin.reserves_prepared or (plugin.name in found and found[plugin.name].reserves)
         ]
         self.overlays = [each.overlays for each in found.values() if each.overlays is not None]
         self.score_fault = next(
@@ -108,7 +110,7 @@ class PreparedShape:
 
     def fails(self) -> bool:
         """Whether filtering may give errors now."""
-        return any(each.fails for _, each in self.filters)
+        return bool(self._fallible) and any(each.fails for each in self._fallible)
 
     def close(self) -> None:
         for prepared in self.by_plugin.values():

@@ -105,6 +105,7 @@ class Profile:
         self._keyed = tuple(
             plugin for plugin in self.plugins.values() if type(plugin).shape_key is not Plugin.shape_key
         )
+        self._no_keys = (None,) * len(self._keyed)
         self._keyed_without_volumes = tuple(plugin for plugin in self._keyed if not plugin.keys_volumes)
         self._settled: dict[
             int, Shape
@@ -143,11 +144,10 @@ class Profile:
         return found
 
     def _with_keys(self, plain: Shape, pod: Pod) -> Shape:
-        for plugin in self._keyed if pod.spec.volumes else self._keyed_without_volumes:
-            if plugin.shape_key(pod) is not None:
-                extra: Hashable = tuple(each.shape_key(pod) for each in self._keyed)
-                return self._tables.shapes.extended(plain, pod, extra)
-        return plain
+        if not pod.spec.volumes and all(plugin.shape_key(pod) is None for plugin in self._keyed_without_volumes):
+            return plain
+        keys: Hashable = tuple(plugin.shape_key(pod) for plugin in self._keyed)
+        return plain if keys == self._no_keys else self._tables.shapes.extended(plain, pod, keys)
 
     def answers(self, shape: Shape) -> Answers:
         """The answers for a shape, from an LRU cache."""

@@ -120,6 +120,7 @@ class Prepared:
     fails: bool = False  # whether filtering may give errors; as upstream, one error fails the whole attempt
     score_fault: str = ""  # why rows cannot be scored; as upstream, an error only if several rows are feasible
     replaces: frozenset[str] = frozenset()  # plugins whose filters this one replaces
+    reserves: bool = True  # whether `reserve` of a plugin with `reserves_prepared` is needed
 
     # Cluster scope: whether rows whose pods changed are evaluated again even if the version did not move.
     follows_pods: bool = False

@@ -95,6 +95,8 @@ class DynamicResources(Plugin):
         return SUCCESS
 
     def shape_key(self, pod: Pod) -> Hashable:
+        if not pod.spec.resource_claims and not self._catalogue.classes:
+            return None
         return needs_of(pod, requests(pod), self._catalogue, self._timeout)
 
     def key_is_shared(self, shape: Shape) -> bool:

@@ -5,7 +5,7 @@ Counts and limits of each driver are columns, updated as pods come and go.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from wharfinger.api.keys import ObjectKey
@@ -104,13 +104,11 @@ class Attachments:
 
     def volumes_of(self, pod: Pod) -> Iterator[CsiVolume]:
         """The CSI volumes that a pod uses, as far as they are known."""
-        return (found for found in self.used_by(pod) if not isinstance(found, UncountedVolume))
+        return counted(self.used_by(pod))
 
     def fault_of(self, pod: Pod) -> str:
         """Why the volumes of a pod on a node cannot be counted; empty if they can."""
-        return next(
-            (found.fault for found in self.used_by(pod) if isinstance(found, UncountedVolume) and found.fault), ""
-        )
+        return _first_fault(self.used_by(pod))
 
     def used_by(self, pod: Pod) -> Iterator[CsiVolume | UncountedVolume]:
         """The CSI volumes that a pod uses, in the order of its volumes, and why others are not known."""
@@ -166,7 +164,7 @@ class Attachments:
         if volume is not None:
             source = volume.spec.csi
             if source is None:
-                return _counted(volume.spec, volume)
+                return _translated(volume.spec, volume)
             return (source.driver, source.volume_handle) if source.driver and source.volume_handle else None
         # Not bound yet, or bound to a volume that does not exist: it counts for the driver of its class.
         storage_class = self._catalogue.classes.get(class_of_claim(claim))
@@ -180,8 +178,9 @@ class Attachments:
 
     def pod_added(self, pod: PodOnNode) -> None:
         if mounts_volumes(pod.pod):
-            self._use(pod.key, pod.row, list(dict.fromkeys(self.volumes_of(pod.pod))))
-            self._set_fault(pod.key, pod.row, self.fault_of(pod.pod))
+            used = list(self.used_by(pod.pod))
+            self._use(pod.key, pod.row, list(dict.fromkeys(counted(used))))
+            self._set_fault(pod.key, pod.row, _first_fault(used))
 
     def pod_removed(self, pod: PodOnNode) -> None:
         if pod.pod.spec.volumes:
@@ -378,7 +377,16 @@ class Attachments:
         return column
 
 
-def _counted(sources: InTreeSources, volume: PersistentVolume | None = None) -> CsiVolume | None:
+def counted(used: Iterable[CsiVolume | UncountedVolume]) -> Iterator[CsiVolume]:
+    """The volumes that are known."""
+    return (found for found in used if not isinstance(found, UncountedVolume))
+
+
+def _first_fault(used: Iterable[CsiVolume | UncountedVolume]) -> str:
+    return next((found.fault for found in used if isinstance(found, UncountedVolume) and found.fault), "")
+
+
+def _translated(sources: InTreeSources, volume: PersistentVolume | None = None) -> CsiVolume | None:
     """The CSI volume for an in-tree volume; None if it is none, or if its CSI driver cannot serve it."""
     try:
         found = csi_volume(sources, volume)

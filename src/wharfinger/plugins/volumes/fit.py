@@ -262,6 +262,7 @@ class NoClaims(Prepared):
     """A pod without claims: every node is equally good. As upstream, the score is still stated."""
 
     scores = True
+    reserves = False
 
     def score(self, rows: Rows) -> Ints:
         return np.zeros(len(rows), dtype=np.int64)

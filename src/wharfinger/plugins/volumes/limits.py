@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +23,7 @@ from wharfinger.plugins.volumes.attachments import (
     CsiVolume,
     UncountedVolume,
     attachments_of,
+    counted,
     limits_of,
 )
 from wharfinger.plugins.volumes.binding import names_claim
@@ -69,11 +70,12 @@ class NodeVolumeLimits(VolumePlugin):
     def shape_key(self, pod: Pod) -> Hashable:
         if not pod.spec.volumes:
             return None
-        refusal, inline = self._refusals(pod)
+        attachments = self._attachments
+        used = list(attachments.used_by(pod))
+        refusal, inline = _refusals(pod, used)
         if refusal is not None:
             return Attaching(refusal, inline)
-        attachments = self._attachments
-        volumes = set(attachments.volumes_of(pod))
+        volumes = set(counted(used))
         if not volumes and inline is None:
             return None
         nominated = attachments.nominated()
@@ -102,22 +104,6 @@ class NodeVolumeLimits(VolumePlugin):
             return None
         return _Limits(self._attachments, attaching)
 
-    def _refusals(self, pod: Pod) -> tuple[Status | None, Status | None]:
-        """Why the volumes of the pod are not known, on all nodes and on those with a CSINode: the first that is found."""
-        inline: Status | None = None
-        for found in self._attachments.used_by(pod):
-            if not isinstance(found, UncountedVolume):
-                continue
-            if found.inline:
-                inline = inline or failed(found.fault)
-            elif found.fault:
-                return failed(found.fault), inline
-            else:
-                name = found.missing
-                where = f"{pod.metadata.namespace}/{name}"
-                return unresolvable(f'looking up PVC {where}: persistentvolumeclaim "{name}" not found'), inline
-        return None, inline
-
     def _required(self, pod: Pod, drivers: set[str]) -> tuple[tuple[str, bool], ...]:
         """The drivers that ask for it (VolumeLimitScaling, since 1.37)."""
         if self.tables.kubernetes < KubernetesVersion.V1_37:
@@ -132,6 +118,23 @@ class NodeVolumeLimits(VolumePlugin):
             return ()
         native = self._attachments.native_drivers(pod)
         return tuple((driver, driver in native) for driver in wanted)
+
+
+def _refusals(pod: Pod, used: Iterable[CsiVolume | UncountedVolume]) -> tuple[Status | None, Status | None]:
+    """Why the volumes of the pod are not known, on all nodes and on those with a CSINode: the first that is found."""
+    inline: Status | None = None
+    for found in used:
+        if not isinstance(found, UncountedVolume):
+            continue
+        if found.inline:
+            inline = inline or failed(found.fault)
+        elif found.fault:
+            return failed(found.fault), inline
+        else:
+            name = found.missing
+            where = f"{pod.metadata.namespace}/{name}"
+            return unresolvable(f'looking up PVC {where}: persistentvolumeclaim "{name}" not found'), inline
+    return None, inline
 
 
 def failed(fault: str) -> Status:
