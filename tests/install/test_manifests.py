@@ -169,6 +169,7 @@ def test_every_program_is_guarded_in_the_same_way() -> None:
         assert "--metrics-tls" in container["args"] or port["name"] != "metrics", name
 
 
+@pytest.mark.needs_system("scheduling_policy")
 def test_secrets_are_for_the_webhook_only_and_for_nobody_with_cert_manager() -> None:
     def holders(*arguments: str) -> list[str]:
         documents = printed("--components", "all", *arguments)
@@ -181,6 +182,7 @@ def test_secrets_are_for_the_webhook_only_and_for_nobody_with_cert_manager() -> 
     assert holders("--cert-manager-issuer", "ca") == []
 
 
+@pytest.mark.needs_system("scheduling_policy")
 @pytest.mark.parametrize(("given", "kind"), [("ca", "ClusterIssuer"), ("Issuer/ca", "Issuer")])
 def test_cert_manager_issues_what_the_webhook_serves_with(given: str, kind: str) -> None:
     documents = printed("--components", "scheduling-policy", "--cert-manager-issuer", given)
