@@ -11,7 +11,7 @@ from tests.replay.traces import NODES, write, write_small
 from tests.support import wharf_here
 
 from wharfinger.api.configuration import Configuration
-from wharfinger.replay.comparing import run_document
+from wharfinger.replay.comparing import RECORD, compare, run_document
 from wharfinger.replay.importing import read_trace
 from wharfinger.replay.playing import play, recorded_nodes
 from wharfinger.replay.running import replay
@@ -114,8 +114,11 @@ def test_ties_are_broken_as_recorded(tmp_path: Path) -> None:
     for number, pod in enumerate(trace.pods):
         pod.node = f"n{7 - number}"
 
-    _, ((recorded),) = replay(trace, [PLAIN], ReplayOptions(until=60.0))
-    _, ((by_seed),) = replay(trace, [PLAIN], ReplayOptions(until=60.0, ties=False))
+    expected = recorded_nodes(trace)
+    recorded, by_seed = (
+        compare(expected, play(trace, PLAIN, expected, ReplayOptions(until=60.0, ties=ties)), RECORD)
+        for ties in (True, False)
+    )
 
     assert recorded.same == 8 and not recorded.differences
     assert {each.cause for each in by_seed.differences} <= {
@@ -134,6 +137,37 @@ def test_what_cannot_have_been_is_the_first_difference(tmp_path: Path) -> None:
 
     (first, *_) = comparison.differences
     assert first.pod == "default/x" and first.cause == "score of NodeResourcesFit"  # c is larger
+
+
+def test_a_check_stays_in_the_recorded_state(tmp_path: Path) -> None:
+    """One decision that cannot be explained does not make all later ones differ."""
+    nodes = "name,cpu,memory_gib,usd\na,4,8,0\nb,4,8,0\n"
+    work = COLUMNS + "".join(f"p{number},{10 * number},3600,1,256,0\n" for number in range(6))
+    trace = read_trace(write(tmp_path, work, nodes))
+    for pod, node in zip(trace.pods, "aabbab", strict=True):  # the second one should have gone to b
+        pod.node, pod.bound = node, TraceMoment(pod.arrival.time + 0.5, pod.arrival.order)
+
+    _, (checked,) = replay(trace, [PLAIN], ReplayOptions(until=120.0, check=True))
+
+    assert [each.pod for each in checked.differences] == ["default/p1"]
+    assert (checked.differences[0].expected, checked.differences[0].node) == ("a", "b")
+    assert checked.same == 5
+
+
+def test_a_check_allows_for_the_time_between_decision_and_binding(tmp_path: Path) -> None:
+    """When x was bound, y had been bound already; but x was decided before."""
+    nodes = "name,cpu,memory_gib,usd\na,8,8,0\nb,4,8,0\n"
+    work = f"{COLUMNS}x,10,3600,1,256,0\ny,11,3600,7,256,0\n"
+    trace = read_trace(write(tmp_path, work, nodes))
+    for pod, seconds in zip(trace.pods, (14, 12), strict=True):
+        pod.node, pod.bound = "a", TraceMoment(trace.start + seconds, seconds)
+
+    _, (checked,) = replay(trace, [PLAIN], ReplayOptions(until=120.0, check=True))
+    assert checked.same == 2
+
+    trace.pods[0].arrival = TraceMoment(trace.start + 13, 13)  # now it was decided after y for sure
+    _, (checked,) = replay(trace, [PLAIN], ReplayOptions(until=120.0, check=True))
+    assert [each.pod for each in checked.differences] == ["default/x"]
 
 
 def test_nodes_come_go_and_change(tmp_path: Path) -> None:
@@ -242,3 +276,68 @@ def test_a_trace_is_saved_as_tables(tmp_path: Path) -> None:
 
     assert done.returncode == 0
     assert len(read_trace(tmp_path / "saved").pods) == 5
+
+
+@pytest.mark.needs_system("resource_policy")
+@pytest.mark.needs_system("reservation")
+def test_units_and_reservations_are_followed(tmp_path: Path) -> None:
+    nodes = "name,cpu,memory_gib,usd,labels\n" + "".join(
+        f'{name},8,32,0,"{{""pool"": ""{name}""}}"\n' for name in ("a", "b")
+    )
+    work = "name,t,seconds,cpu,memory_mib,labels\n" + "".join(
+        f'p{number},{60 + number},600,1,256,"{{""app"": ""web""}}"\n' for number in range(4)
+    )
+    folder = write(tmp_path / "t", work, nodes)
+    units = [
+        {"name": unit, "priority": priority, "nodeSelector": {"matchLabels": {"pool": unit}}, **most}
+        for unit, priority, most in (("a", 5, {"maxCount": 2}), ("b", 4, {}))
+    ]
+    policy = {
+        "apiVersion": "scheduling.sigs.x-k8s.io/v1alpha1",
+        "kind": "ResourcePolicy",
+        "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"podSelector": {"matchLabels": {"app": "web"}}, "units": units},
+    }
+    container = {"name": "c", "image": "x", "resources": {"requests": {"cpu": "2"}}}
+    reservation = {
+        "apiVersion": "scheduling.koordinator.sh/v1alpha1",
+        "kind": "Reservation",
+        "metadata": {"name": "spare"},
+        "spec": {
+            "template": {"spec": {"containers": [container]}},
+            "owners": [{"labelSelector": {"matchLabels": {"app": "db"}}}],
+            "ttl": "0s",
+        },
+    }
+    (tmp_path / "c").mkdir()
+    for document in (policy, reservation):
+        (tmp_path / "c" / f"{document['kind']}.yaml").write_text(json.dumps(document))
+
+    done = wharf_here("replay", str(folder), "--config", str(tmp_path / "c"), "--until", "5m", "-o", "json")
+
+    (run,) = json.loads(done.stdout)["runs"]
+    last = run["samples"][-1]
+    assert (last["unit fill default/web a"], last["unit pods default/web b"]) == (1.0, 2.0)
+    assert last["reservation use cpu"] == 0.0
+    assert set(run["measures"]) == {"unit fill default/web a", "unit pods default/web b", "reservation use cpu"}
+
+
+@pytest.mark.parametrize(
+    ("line", "extra"),
+    [
+        ("replay {trace}", "replay"),
+        ("replay {trace} --report r.html", "replay"),
+        ("record -o {new}", "replay"),
+        ("sweep {trace}/trace.yaml", "replay"),
+        ("sweep {trace}/trace.yaml --dask tcp://127.0.0.1:1", "dask,replay"),
+    ],
+)
+def test_what_has_to_be_installed_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, extra: str
+) -> None:
+    folder = write_small(tmp_path / "t", pods=2)
+    monkeypatch.setattr("wharfinger.replay.extras.find_spec", lambda name: None)
+
+    done = wharf_here(*(word.format(trace=folder, new=tmp_path / "new") for word in line.split()))
+
+    assert done.returncode == 2 and f"this needs `pip install 'wharfinger[{extra}]'`" in done.stderr

@@ -16,6 +16,7 @@ from wharfinger.replay.sweep_spec import SweepJob, SweepObjective, SweepParamete
 from wharfinger.replay.sweeping import Row, SweepResults, run_here, run_local, run_on_dask, standings, sweep
 from wharfinger.simulate.inputs import BadInput
 
+ROOT = Path(__file__).parents[2] / "examples" / "replay"
 STRATEGY = (
     "scheduler.profiles[schedulerName=default-scheduler].pluginConfig[name=NodeResourcesFit].args.scoringStrategy.type"
 )
@@ -197,3 +198,16 @@ def test_dask_gives_the_same_as_one_process(tmp_path: Path) -> None:
 
 def _without_time(row: Row) -> Row:
     return {name: value for name, value in row.items() if name != "wallSeconds"}
+
+
+def test_policies_of_the_openb_experiment_are_compared(tmp_path: Path) -> None:
+    small = {"nodes": str(ROOT / "nodes.csv"), "pods": str(ROOT / "pods.csv")}
+    document = {"openb": small, "policies": ["FGD", "Random"], "seeds": [42]}
+    path = tmp_path / "sweep.yaml"
+    path.write_text(yaml.safe_dump({"apiVersion": "wharfinger.dev/v1alpha1", "kind": "Sweep", **document}))
+
+    done = wharf_here("sweep", str(path), "--jobs", "1", "-o", "json")
+
+    report = json.loads(done.stdout)
+    assert report["objective"] == {"maximize": "allocated.100"}
+    assert [each["configuration"] for each in report["best"]] == ["FGD", "Random"]

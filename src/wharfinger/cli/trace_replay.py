@@ -53,7 +53,7 @@ def replay_trace(request: TraceRequest) -> None:
         until = None if request.until is None else duration(request.until, "--until")
         configurations = read_configurations(request.configs, trace)
     with bad_input(), progressing(), progress() as told:
-        options = ReplayOptions(request.seed, until, request.ties == "recorded", told)
+        options = ReplayOptions(request.seed, until, not request.configs, request.ties == "recorded", told)
         report = replay_report(trace, configurations, options)
     if request.report is not None:
         from wharfinger.replay.page import write_page
@@ -91,7 +91,7 @@ def summary(report: Document) -> str:
         lines += ["", *_comparison(comparison)]
     for run in runs:
         for each in run["whyWaiting"][:CAUSES]:
-            lines.append(f"{run['configuration']}: {counted(each['count'], 'pod')} wait: {each['message']}")
+            lines.append(f"{run['configuration']}: {counted(each['count'], 'pod')} waiting: {each['message']}")
     return "\n".join(lines)
 
 

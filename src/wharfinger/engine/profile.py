@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -28,14 +27,13 @@ class BadArguments(ValueError):
         self.errors = errors
 
 
-@dataclass(frozen=True, slots=True)
-class ProfileSpec:
+class ProfileSpec(msgspec.Struct, frozen=True):
     """One scheduler name: the plugins at each extension point, in order, their score weights and arguments."""
 
     scheduler_name: str
     points: Mapping[str, tuple[str, ...]]
-    weights: Mapping[str, int] = field(default_factory=dict)
-    args: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    weights: Mapping[str, int] = msgspec.field(default_factory=dict)
+    args: Mapping[str, Mapping[str, Any]] = msgspec.field(default_factory=dict)
 
 
 def default_profile(

@@ -8,7 +8,6 @@ changed, which the plugin declares with a `Scope`.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -69,8 +68,7 @@ class Args(msgspec.Struct, rename="camel", forbid_unknown_fields=True, frozen=Tr
         return []
 
 
-@dataclass(frozen=True, slots=True)
-class RowFunctions:
+class RowFunctions(msgspec.Struct, frozen=True):
     """Functions for single rows. They are used only until a column grows, so they may hold on to the cells of columns.
 
     `inputs` are all columns that the answer depends on, besides the node's allocatable resources; rows with equal cells
@@ -249,8 +247,7 @@ class Prepared:
         """The answers are dropped: release what they hold."""
 
 
-@dataclass(frozen=True, slots=True)
-class FailedAttempt:
+class FailedAttempt(msgspec.Struct, frozen=True):
     """An attempt that found no node. `asked` is whether `Plugin.prepare` was called: a refusal of the pod as a whole by an
     earlier plugin skips it. `refused` has the refusals with their rows."""
 
@@ -258,8 +255,7 @@ class FailedAttempt:
     refused: Sequence[tuple[Status, Sequence[int]]] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class PostFilterResult:
+class PostFilterResult(msgspec.Struct, frozen=True):
     """What a plugin says and does about a failed attempt: writes to be carried out in order."""
 
     status: Status = SUCCESS

@@ -55,7 +55,8 @@ def compare(expected: Mapping[ObjectKey, str], run: ReplayRun, base: str) -> Rep
     keys.sort(key=lambda key: (order.get(key, len(order)), key))
     for key in keys:
         wanted, life = expected.get(key, ""), run.lives[key]
-        if life.node == wanted:
+        node = run.watch.choices.get(key, life.node)
+        if node == wanted:
             found.same += 1
             continue
         cause = run.watch.causes.get(key)
@@ -69,7 +70,7 @@ def compare(expected: Mapping[ObjectKey, str], run: ReplayRun, base: str) -> Rep
         elif not life.node and not detail:
             detail = life.message
         when = (life.arrival if life.bound is None else life.bound) - run.start
-        found.differences.append(DecisionDifference("/".join(key), when, wanted, life.node, text, detail))
+        found.differences.append(DecisionDifference("/".join(key), when, wanted, node, text, detail))
     return found
 
 

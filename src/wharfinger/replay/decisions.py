@@ -3,7 +3,7 @@ those of another replay."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from wharfinger.api.keys import ObjectKey
@@ -23,6 +23,7 @@ class DecisionCause:
 
     cause: str
     detail: str = ""
+    feasible: bool = False  # the expected node would do, but another one is better
 
 
 @dataclass(slots=True)
@@ -50,16 +51,36 @@ class DecisionDifference:
 @dataclass(slots=True)
 class DecisionWatch:
     """Sees every decision of the schedulers of one replay. With `ties`, a pod goes to the expected node if that is as
-    good as the one chosen: which of equal nodes comes first depends on what happened before the trace began."""
+    good as the one chosen: which of equal nodes comes first depends on what happened before the trace began. With
+    `check`, it goes there if it fits at all, so that the next decision is made in the recorded state; the difference is
+    noted, unless the scheduler would have decided so at some moment since it knew the pod: a decision is made some time
+    before the binding that tells of it."""
 
     expected: Mapping[ObjectKey, str]
     ties: bool = True
+    check: bool = False
+    choices: dict[ObjectKey, str] = field(default_factory=dict)  # with `check`: the nodes of decisions that differ
     causes: dict[ObjectKey, DecisionCause] = field(default_factory=dict)  # of the first decision that differs
     order: dict[ObjectKey, int] = field(default_factory=dict)  # of the first decision about each pod
+    agreed: set[ObjectKey] = field(default_factory=set)  # pods that would have got the expected node before
     explained: int = 0  # nodes that explanations have looked at
+
+    _engine: Engine | None = None
+    _schedule: Callable[[Pod, str | None], Decision] | None = None
+
+    def probe(self, pod: Pod) -> None:
+        """Notes whether a pod that is not submitted yet would get the expected node now."""
+        key = (pod.metadata.namespace, pod.metadata.name)
+        wanted, engine = self.expected.get(key), self._engine
+        if not wanted or key in self.agreed or engine is None or self._schedule is None:
+            return
+        node = self._schedule(pod, None).node
+        if node is not None and (node == wanted or engine.ties(pod, node, wanted)):
+            self.agreed.add(key)
 
     def follow(self, scheduler: Scheduler, run: ProcessRun) -> None:
         engine, schedule = scheduler.engine, scheduler.engine.schedule
+        self._engine, self._schedule = engine, schedule
 
         def watched(pod: Pod, profile: str | None = None) -> Decision:
             decision = schedule(pod, profile)
@@ -72,7 +93,14 @@ class DecisionWatch:
                 return replace(decision, node=wanted, row=engine.tables.row_of[wanted])
             if key not in self.causes and self.explained < EXPLANATIONS:
                 self.explained += engine.tables.node_count
-                self.causes[key] = why_not(engine, pod, decision, wanted)
+                cause = why_not(engine, pod, decision, wanted)
+                followed = self.check and decision.node is not None and cause.feasible
+                if not (followed and key in self.agreed):
+                    self.causes[key] = cause
+                if followed:
+                    if key in self.causes:
+                        self.choices[key] = decision.node or ""
+                    return replace(decision, node=wanted, row=engine.tables.row_of[wanted])
             return decision
 
         engine.schedule = watched  # type: ignore[method-assign]  # the same decision, watched
@@ -101,6 +129,6 @@ def _score_cause(found: Explanation, node: str, wanted: str) -> DecisionCause:
     plugin = max(gains, key=lambda name: (gains[name], name))
     total = found.total(node) - found.total(wanted)
     if total == 0:
-        return DecisionCause("equal scores", f"{node} and {wanted} both have {found.total(node)}")
+        return DecisionCause("equal scores", f"{node} and {wanted} both have {found.total(node)}", feasible=True)
     parts = ", ".join(f"{name} {gain:+d}" for name, gain in sorted(gains.items(), key=lambda each: -each[1]) if gain)
-    return DecisionCause(f"score of {plugin}", f"{node} is ahead of {wanted} by {total}: {parts}")
+    return DecisionCause(f"score of {plugin}", f"{node} is ahead of {wanted} by {total}: {parts}", feasible=True)

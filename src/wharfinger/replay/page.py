@@ -9,9 +9,14 @@ from pathlib import Path
 from wharfinger.api.registry import Document
 from wharfinger.api.times import human_duration
 from wharfinger.api.wording import counted
+from wharfinger.replay.comparing import RECORD
 from wharfinger.replay.plots import COLOURS, ReplayPlot, plots
 from wharfinger.replay.wording import measures
 
+_HOW = {
+    True: "Each decision was made in the recorded state, so that one difference does not lead to others.",
+    False: "A difference changes what is free, so later ones often follow from earlier ones: read the first.",
+}
 LISTED = 15  # differing decisions that the page shows for each comparison
 
 _STYLE = """
@@ -26,6 +31,7 @@ table { border-collapse: collapse; width: 100%; margin: 10px 0; font-variant-num
 th, td { text-align: left; padding: 4px 10px 4px 0; border-bottom: 1px solid var(--line); vertical-align: top; }
 thead th { border-bottom: 2px solid var(--ink); } tbody th { font-weight: normal; }
 td.number, th.number { text-align: right; padding-right: 18px; white-space: nowrap; }
+td.name { overflow-wrap: anywhere; min-width: 9em; } td.node { white-space: nowrap; }
 .detail { color: var(--soft); font-size: 13px; overflow-wrap: anywhere; }
 .plots { display: grid; grid-template-columns: 1fr 1fr; gap: 22px 26px; }
 figure { margin: 0; break-inside: avoid; } figcaption { color: var(--soft); font-size: 13px; margin-bottom: 4px; }
@@ -148,16 +154,16 @@ def _comparison(comparison: Document) -> str:
         for each in comparison["causes"][:12]
     )
     rows = "".join(
-        f"<tr><td>{escape(each['pod'])}</td>"
-        f'<td class="number">{each["seconds"]:.1f} s</td><td>{escape(each["expected"] or "no node")}</td>'
-        f"<td>{escape(each['node'] or 'no node')}</td><td>{escape(each['cause'])}"
+        f'<tr><td class="name">{escape(each["pod"])}</td>'
+        f'<td class="number">{each["seconds"]:.1f} s</td><td class="node">{escape(each["expected"] or "no node")}</td>'
+        f'<td class="node">{escape(each["node"] or "no node")}</td><td>{escape(each["cause"])}'
         f'<div class="detail">{escape(each.get("detail", ""))}</div></td></tr>'
         for each in comparison["differences"][:LISTED]
     )
     shown = min(LISTED, comparison["different"])
     return (
         f"{title}<p>{counted(comparison['same'], 'pod')} on the same node, {comparison['different']} not. "
-        "A difference changes what is free, so later ones often follow from earlier ones: read the first.</p>"
+        f"{_HOW[comparison['base'] == RECORD]}</p>"
         '<table><thead><tr><th class="number">pods</th><th></th><th>cause</th></tr></thead>'
         f"<tbody>{causes}</tbody></table>"
         f"<p>The first {shown} in the order of the decisions:</p>"

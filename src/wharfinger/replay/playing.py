@@ -53,6 +53,8 @@ CONTROLLERS = tuple(
 SAMPLES = 160  # points of each curve
 SAME_TIME = 5.0  # seconds between a preemption here and in the record that are taken for the same one
 MOST_RESUBMISSIONS = 20
+PROBED = 5.0  # seconds before its binding in which the decision about a pod may have been made
+MOST_PROBED = 64  # pods after each change
 
 Action = Callable[[], Awaitable[None]]
 
@@ -98,13 +100,13 @@ class TracePlayer:
         self._bound: dict[ObjectKey, float] = {}
         self._lives: dict[ObjectKey, PodLife] = {}
         self._names: dict[ObjectKey, ObjectKey] = {}  # of a resubmitted pod: its first name
-        self._held = 0  # pods that arrived but are submitted later
+        self._held: dict[ObjectKey, tuple[Pod, float]] = {}  # pods that arrived but are submitted later
         self._version = 0
         self._preemptions = 0
         self._prices: dict[str, float] = {}
         sized = [view(pod.document, Pod) for pod in trace.pods]
         self._meter = ReplayMeter(trace.start, *shapes_of(sized))
-        self._watch = DecisionWatch(expected, options.ties)
+        self._watch = DecisionWatch(expected, options.ties, options.check)
         self._notes: list[str] = []
         last = trace.last_moment() - trace.start
         self._end = trace.start + (last if options.until is None else options.until)
@@ -150,9 +152,16 @@ class TracePlayer:
                 self._at(period.end, partial(self._node_gone, period))
         for pod in self._trace.pods:
             if not pod.present:
-                if pod.submitted is not None and pod.submitted > pod.arrival:
-                    self._at(pod.arrival, self._hold)
-                self._at(pod.submitted or pod.arrival, partial(self._arrive, pod))
+                submitted = self._submitted(pod)
+                if submitted > pod.arrival:
+                    self._at(pod.arrival, partial(self._hold, pod))
+                self._at(submitted, partial(self._arrive, pod))
+
+    def _submitted(self, pod: TracedPod) -> TraceMoment:
+        """When the scheduler gets to know a pod."""
+        if self._options.check and pod.bound is not None:
+            return pod.bound
+        return pod.submitted or pod.arrival
 
     def _at(self, moment: TraceMoment, action: Action) -> None:
         heapq.heappush(self._agenda, (moment, next(self._numbers), action))
@@ -170,6 +179,7 @@ class TracePlayer:
             await action()
             await self._world.loop.still()
             self._catch_up()
+            self._probe(moment.time)
             done += 1
             if self._options.progress is not None and done % 64 == 0:
                 total = done + len(self._agenda)
@@ -276,17 +286,22 @@ class TracePlayer:
         except NotFound:
             return
 
-    async def _hold(self) -> None:
+    async def _hold(self, pod: TracedPod) -> None:
         """A pod is there, and the scheduler does not decide about it yet."""
-        self._held += 1
+        self._held[pod.namespace, pod.name] = (view(pod.document, Pod), self._submitted(pod).time - PROBED)
+
+    def _probe(self, now: float) -> None:
+        """Asks what the scheduler would decide now about pods that were placed soon after."""
+        for pod, since in list(self._held.values())[:MOST_PROBED] if self._options.check else ():
+            if now >= since:
+                self._watch.probe(pod)
 
     async def _arrive(self, pod: TracedPod) -> None:
         key = (pod.namespace, pod.name)
         life = self._lives[key] = PodLife(pod.arrival.time)
         self._names[key] = key
         self._work[key] = pod
-        if pod.submitted is not None and pod.submitted > pod.arrival:
-            self._held -= 1
+        self._held.pop(key, None)
         try:
             await self._submit(_stopping_as_recorded(pod))
         except ApiError as error:
@@ -369,7 +384,7 @@ class TracePlayer:
                     self._meter.set_node(change.after.view(Node), self._prices.get(change.after.name, 0.0))
                 elif change.before is not None:
                     self._meter.remove_node(change.before.name)
-        self._meter.waiting = self._held + len(self._work) - len(self._bound)
+        self._meter.waiting = len(self._held) + len(self._work) - len(self._bound)
 
     def _pod_changed(self, change: ObjectChange, now: float) -> None:
         stored = change.after if change.after is not None else change.before

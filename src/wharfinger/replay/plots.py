@@ -114,7 +114,7 @@ def _plot(
     colour = alt.Scale(domain=names, range=[COLOURS[index % len(COLOURS)] for index in range(number)])
     dash = alt.Scale(domain=names, range=[DASHES[index % len(DASHES)] for index in range(number)])
     shape = alt.Scale(domain=names, range=[SHAPES[index % len(SHAPES)] for index in range(number)])
-    legend = alt.Legend(title=None, orient="top", symbolStrokeWidth=1.8, symbolSize=80, labelLimit=300)
+    legend = alt.Legend(title=None, orient="top", symbolStrokeWidth=0, symbolSize=80, labelLimit=300)
     # Most pods wait for no time at all, and a few for long, so waiting times have a scale that shows both.
     scale = alt.Scale() if step else alt.Scale(type="symlog", constant=1)
     ticks = alt.Undefined if step else _TIMES

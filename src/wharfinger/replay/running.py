@@ -21,15 +21,21 @@ DEFAULT = "as recorded"
 def replay(
     trace: Trace, configurations: Sequence[ReplayConfiguration], options: ReplayOptions
 ) -> tuple[list[ReplayRun], list[ReplayComparison]]:
-    """Replays the trace with each configuration. The first is compared with the record, the others with the first."""
+    """Replays the trace with each configuration. The decisions of the first are compared with the record, each in the
+    recorded state, and those of the others with the first, each in its own state."""
     runs: list[ReplayRun] = []
     comparisons: list[ReplayComparison] = []
     recorded = recorded_nodes(trace)
+    if recorded:
+        checked = play(trace, configurations[0], recorded, replace(options, check=True))
+        comparisons.append(compare(recorded, checked, RECORD))
+        if options.check:
+            return [checked], comparisons
     for configured in configurations:
         expected = runs[0].nodes() if runs else recorded
-        run = play(trace, configured, expected, options)
-        if runs or recorded:
-            comparisons.append(compare(expected, run, runs[0].name if runs else RECORD))
+        run = play(trace, configured, expected, replace(options, check=False))
+        if runs:
+            comparisons.append(compare(expected, run, runs[0].name))
         runs.append(run)
     return runs, comparisons
 

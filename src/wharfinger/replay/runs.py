@@ -16,6 +16,7 @@ from wharfinger.replay.measuring import PodLife, ReplayMeter
 class ReplayOptions:
     seed: int = 0
     until: float | None = None  # seconds since the start
+    check: bool = False  # only check the recorded decisions: a pod is submitted when it was placed in the record
     ties: bool = True  # of equal nodes, take the expected one
     progress: Callable[[str, int, int], None] | None = None
 

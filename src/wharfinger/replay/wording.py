@@ -27,7 +27,8 @@ def measures(runs: Sequence[Document]) -> list[tuple[str, list[str]]]:
         ("submitted again", [str(run["submittedAgain"]) for run in runs]),
     ]
     for part, title in (("utilisation", "utilisation"), ("fragmentation", "fragmented")):
-        for name in dict.fromkeys(name for run in runs for name in run[part]):
+        # What nobody asks for is not worth a row.
+        for name in dict.fromkeys(name for run in runs for name, share in run[part].items() if share):
             rows.append((f"{title}, {name}", [percent(run[part].get(name)) for run in runs]))
     if len({run["seconds"] for run in runs}) > 1:
         rows.append(("until the last pod left", [human_duration(run["seconds"]) for run in runs]))

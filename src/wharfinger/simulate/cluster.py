@@ -8,8 +8,9 @@ import logging
 import random
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from wharfinger.admission.request import SYSTEM, User, service_account
 from wharfinger.admission.stored_rbac import StoredRbac

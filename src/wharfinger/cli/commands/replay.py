@@ -96,7 +96,8 @@ def command(
     """Run a trace again, under other policies, and compare.
 
     A TRACE is a folder that `wharf record` wrote, or one with tables of nodes and work. The real control plane runs over
-    it in virtual time, once for each --config. The first replay is compared with the record, the others with the first.
+    it in virtual time, once for each --config. Recorded decisions are checked with the first configuration, each in the
+    recorded state; without --config nothing else is done. The other replays are compared with the first.
 
     With --format openb the pods of the trace arrive in random order, until they ask for 130 % of the GPUs; nobody
     leaves. The result says how many per cent of the GPUs were allocated when the arrived pods asked for 80, 100 and
