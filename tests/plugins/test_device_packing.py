@@ -205,11 +205,6 @@ def test_random_choice_follows_from_seed_and_turn() -> None:
 # -- the plugins
 
 
-def test_policies_that_score_by_the_workload_need_one() -> None:
-    with pytest.raises(BadArguments, match="workload"):
-        read_args(known_plugins()["FGD"], {})
-
-
 def test_impossible_shapes_of_a_workload_are_refused() -> None:
     given = {"workload": [{"cpu": "x"}, {"cpu": "1", "devices": 2, "milli": 500}, {"cpu": "1", "weight": 0}]}
 

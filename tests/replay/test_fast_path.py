@@ -51,7 +51,7 @@ def random_trace(seed: int) -> OpenbTrace:
 
 def configuration(policy: str, trace: OpenbTrace, seed: int, told: bool) -> Document:
     args: Document = {"driver": DRIVER, "seed": seed}
-    if POLICIES[policy].takes_workload and told:
+    if POLICIES[policy].learns and told:
         args["workload"] = [
             {
                 "cpu": f"{shape.demand.cpu}m",
@@ -133,7 +133,8 @@ def test_the_fast_path_places_pods_like_the_full_simulation(policy: str, seed: i
     assert fully_simulated(policy, trace, seed) == placed
 
 
-def test_a_policy_that_learns_the_workload_places_pods_like_the_full_simulation() -> None:
+@pytest.mark.parametrize("policy", ["FGD", "OpportunityCost"])
+def test_a_policy_that_learns_the_workload_places_pods_like_the_full_simulation(policy: str) -> None:
     trace = random_trace(3)
 
-    assert fully_simulated("OpportunityCost", trace, 3, told=False) == replayed("OpportunityCost", trace, 3, told=False)
+    assert fully_simulated(policy, trace, 3, told=False) == replayed(policy, trace, 3, told=False)

@@ -56,7 +56,7 @@ def run_experiment(trace: OpenbTrace, policy: str, seed: int) -> ExperimentResul
     order = random.permutation(len(trace.nodes))
     keys = random.integers(0, 1 << 62, len(trace.nodes))
     models, workload = models_of(trace), workload_of(trace)
-    rule = POLICIES[policy](workload if POLICIES[policy].takes_workload else (), models, seed)
+    rule = POLICIES[policy](workload, models, seed)
     measure = Fragmentation(workload, models)
     run = PackingRun(trace.nodes, kinds, rule, measure, FixedOrder(order), keys)
     allocated, fragmented = np.zeros(len(arrivals)), np.zeros(len(arrivals))

@@ -15,7 +15,7 @@ import numpy as np
 from wharfinger.engine.values import REFUSED, SHIFT
 from wharfinger.framework.columns import Ints
 from wharfinger.plugins.device_packing.fragmentation import Fragmentation, WorkloadShape, typical_shapes
-from wharfinger.plugins.device_packing.policies import PackingPolicy
+from wharfinger.plugins.device_packing.policies import FGD, PackingPolicy
 from wharfinger.plugins.device_packing.rooms import WHOLE, ModelNumbers, NodeRooms, PodDemand
 from wharfinger.replay.openb import OpenbNode, OpenbTrace
 
@@ -96,8 +96,8 @@ class PackingRun:
         )
         self._memory = np.array([node.memory for node in nodes], dtype=np.int64)
         self._fragmented = measure.of(self.rooms)
-        if policy.needs_workload:
-            self.rooms.fragmented = self._fragmented  # the same workload
+        if isinstance(policy, FGD) and policy.fragmentation.shapes == measure.shapes:
+            self.rooms.fragmented = self._fragmented
         self.fragmented = int(self._fragmented.sum())  # of all nodes, times the weight of the workload
         self.allocated = 0  # thousandths of devices
         self._log: list[int] = []  # rows that changed

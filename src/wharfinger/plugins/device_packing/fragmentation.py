@@ -56,7 +56,7 @@ class Fragmentation:
 
     def __init__(self, shapes: Sequence[WorkloadShape], models: ModelNumbers) -> None:
         self.weight = sum(each.weight for each in shapes) or 1
-        self._shapes = shapes
+        self.shapes = shapes
         self._models = models
         self._cpus = np.array(sorted({each.demand.cpu for each in shapes}), dtype=np.int64)
         self._steps = len(self._cpus) + 1  # how many different amounts of CPU matter
@@ -111,7 +111,7 @@ class Fragmentation:
         self._known = len(self._models)
         single = np.zeros((self._known, self._steps, WHOLE + 1), dtype=np.int64)  # [model, CPU, left of a device]
         several = np.zeros((self._known, self._steps, MOST_ASKED + 1), dtype=np.int64)  # [model, CPU, unused devices]
-        for (cpu, count, milli, allowed), weight in self._shapes:
+        for (cpu, count, milli, allowed), weight in self.shapes:
             enough = int(self._cpus.searchsorted(cpu)) + 1
             for model, number in self._models.items():
                 if not count or (allowed and model not in allowed):

@@ -6,7 +6,7 @@ choice: a pod that may use any model should leave the scarce ones to pods that m
 
 Both are priced here, in devices. The rest of a device is worth the dearest shares that fit into it, at the prices of
 `pricing`. A model is scarce if pods that are restricted to it, or to few, ask for much of it. Where prices make no
-difference, FGD decides. If the policy is not told which pods usually come, it learns that from those on the nodes.
+difference, FGD decides. As FGD, it learns the workload where it is not told.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from wharfinger.framework.columns import Floats, Ints
-from wharfinger.plugins.device_packing.fragmentation import Fragmentation, WorkloadShape, typical_shapes
+from wharfinger.plugins.device_packing.fragmentation import WorkloadShape
 from wharfinger.plugins.device_packing.policies import FGD, MAX_SCORE
 from wharfinger.plugins.device_packing.pricing import share_prices, values_of_rests
 from wharfinger.plugins.device_packing.rooms import WHOLE, ModelNumbers, NodeRooms, PodDemand
@@ -28,23 +28,16 @@ MOST_SCARCE = 1.5
 STEP = 0.03  # of a device: smaller differences in cost are left to FGD
 COSTLIEST = 128  # steps
 POINTS = MAX_SCORE / 4  # of the score of FGD that a device makes, around the middle
-GROWTH = 1.25  # of the number of pods, after which prices are computed anew
 
 
 class OpportunityCost(FGD):
     """FGD with prices for gaps and for scarce models."""
 
     name = "OpportunityCost"
-    needs_workload = False
-    learns = True
 
     def __init__(self, workload: Sequence[WorkloadShape], models: ModelNumbers, seed: int = 0) -> None:
-        super().__init__((), models, seed)
         self._supply: Mapping[str, int] = {}
-        self._told = bool(workload)
-        self._pods: Counter[PodDemand] = Counter(dict(workload))  # those that usually come, or that are on nodes
-        self._known = 0  # number of pods that prices were computed from
-        self._plan()
+        super().__init__(workload, models, seed)
 
     # -- learning
 
@@ -52,33 +45,21 @@ class OpportunityCost(FGD):
         self._supply = {model: count for model, count in devices.items() if count}
         self._plan()
 
-    def placed(self, demand: PodDemand, change: int = 1) -> bool:
-        if self._told:
-            return False
-        self._pods[demand] += change
-        if not self._pods[demand]:
-            del self._pods[demand]
-        total = self._pods.total()
-        if self._known / GROWTH <= total <= self._known * GROWTH:
-            return False
-        self._plan()
-        return True
-
     def _plan(self) -> None:
-        self._known = self._pods.total()
-        self.fragmentation = Fragmentation(typical_shapes(self._pods), self.models)
+        super()._plan()
+        pods = Counter(dict(self._told)) if self._told else self._pods
         shares: Counter[int] = Counter()
-        for demand, count in self._pods.items():
+        for demand, count in pods.items():
             if demand.shared:
                 shares[demand.milli] += count
         self._worth: Floats = values_of_rests(share_prices(shares))  # [thousandths left] in devices
-        self._scarcity = self._scarcities()
+        self._scarcity = self._scarcities(pods)
 
-    def _scarcities(self) -> Floats:
+    def _scarcities(self, pods: Counter[PodDemand]) -> Floats:
         """[model] what restricted pods ask for, of what there is, if all pods together ask for as much as there is."""
         asked: dict[str, float] = dict.fromkeys(self._supply, 0.0)
         total = 0
-        for demand, count in self._pods.items():
+        for demand, count in pods.items():
             amount = demand.total * count
             total += amount
             allowed = [model for model in demand.models if model in self._supply]
@@ -120,6 +101,3 @@ class OpportunityCost(FGD):
         # Models that were not known when prices were computed are as scarce as none.
         known = len(self._scarcity) - 1
         return SCARCE * self._scarcity.take(np.minimum(rooms.model, known))
-
-    def _before(self, rooms: NodeRooms) -> Ints:
-        return self.fragmentation.of(rooms)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import msgspec
 import numpy as np
 
-from wharfinger.api.fields import FieldError, invalid, required
+from wharfinger.api.fields import FieldError, invalid
 from wharfinger.api.keys import ObjectKey
 from wharfinger.api.kubernetes_version import KubernetesVersion
 from wharfinger.api.quantity import BadQuantity, milli_value
@@ -76,15 +76,6 @@ class WorkloadPackingArgs(PackingArgs, frozen=True):
 
     def faults(self, kubernetes: KubernetesVersion) -> list[FieldError]:
         return [fault for index, each in enumerate(self.workload) for fault in each.faults(f"workload[{index}]")]
-
-
-class KnownWorkloadArgs(WorkloadPackingArgs, frozen=True):
-    """The workload must be given."""
-
-    def faults(self, kubernetes: KubernetesVersion) -> list[FieldError]:
-        if not self.workload:
-            return [required("workload", "the policy scores by the pods that usually come")]
-        return super().faults(kubernetes)
 
 
 class PackingPlugin(Plugin):
@@ -202,11 +193,10 @@ class _PackedDeviceScores(DeviceScorer):
 
 
 def _plugin(policy: type[PackingPolicy]) -> type[PackingPlugin]:
-    args = WorkloadPackingArgs if policy.takes_workload else PackingArgs
     members = {
         "name": policy.name,
         "policy": policy,
-        "args_type": KnownWorkloadArgs if policy.needs_workload else args,
+        "args_type": WorkloadPackingArgs if policy.learns else PackingArgs,
         "watches_pods": policy.draws or policy.learns,
     }
     return type(f"{policy.name}Plugin", (PackingPlugin,), members)

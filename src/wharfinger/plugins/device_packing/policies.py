@@ -6,27 +6,27 @@ the pod gets the best device there.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
 
 from wharfinger.framework.columns import Ints
-from wharfinger.plugins.device_packing.fragmentation import Fragmentation, WorkloadShape
+from wharfinger.plugins.device_packing.fragmentation import Fragmentation, WorkloadShape, typical_shapes
 from wharfinger.plugins.device_packing.rooms import WHOLE, ModelNumbers, NodeRooms, PodDemand
 
 MAX_SCORE = 100
 LARGEST_CPU = 128_000  # millicores; amounts are relative to a node of this size
 LARGEST_DEVICES = 8 * WHOLE
+GROWTH = 1.25  # of the number of pods on nodes, after which a policy that learns takes them into account
 
 
 class PackingPolicy:
     """Nodes and devices that cannot take the pod are not to be asked about, or their scores are to be ignored."""
 
     name: ClassVar[str]
-    takes_workload: ClassVar[bool] = False  # whether it can be told which pods usually come
-    needs_workload: ClassVar[bool] = False  # and must be
-    learns: ClassVar[bool] = False  # whether it is to be told of the devices that there are, and of the pods on nodes
+    learns: ClassVar[bool] = False  # whether it uses the workload, the devices that there are, and the pods on nodes
     draws: ClassVar[bool] = False  # whether scores differ from one decision to the next without a change of the node
 
     def __init__(self, workload: Sequence[WorkloadShape], models: ModelNumbers, seed: int = 0) -> None:
@@ -124,14 +124,35 @@ class RandomChoice(PackingPolicy):
 
 
 class FGD(PackingPolicy):
-    """Fragmentation gradient descent: the node and device where fragmentation grows the least, or shrinks the most."""
+    """Fragmentation gradient descent: the node and device where fragmentation grows the least, or shrinks the most. If it is
+    not told which pods usually come, it learns that from those on the nodes."""
 
     name = "FGD"
-    takes_workload = needs_workload = True
+    learns = True
 
     def __init__(self, workload: Sequence[WorkloadShape], models: ModelNumbers, seed: int = 0) -> None:
         super().__init__(workload, models, seed)
-        self.fragmentation = Fragmentation(workload, models)
+        self._told = list(workload)
+        self._pods: Counter[PodDemand] = Counter()  # on nodes, unless the workload is told
+        self._known = 0  # number of pods that were taken into account
+        self._plan()
+
+    def placed(self, demand: PodDemand, change: int = 1) -> bool:
+        if self._told:
+            return False
+        self._pods[demand] += change
+        if not self._pods[demand]:
+            del self._pods[demand]
+        total = self._pods.total()
+        if self._known / GROWTH <= total <= self._known * GROWTH:
+            return False
+        self._plan()
+        return True
+
+    def _plan(self) -> None:
+        """Computes what follows from the workload."""
+        self._known = self._pods.total()
+        self.fragmentation = Fragmentation(self._told or typical_shapes(self._pods), self.models)
 
     def nodes(self, rooms: NodeRooms, demand: PodDemand) -> Ints:
         if demand.shared:
