@@ -6,8 +6,9 @@ import asyncio
 import logging
 from collections.abc import Coroutine, Generator, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from wharfinger.api.errors import ApiError
 from wharfinger.api.kinds.builtin import LEASES
@@ -54,8 +55,7 @@ _SCHEDULERS = ("scheduler", "standby")
 RECOUNT_EVERY = 50  # steps after which the sums of the checks are compared with a plain count
 
 
-@dataclass(frozen=True, slots=True)
-class InvariantViolation:
+class InvariantViolation(msgspec.Struct, frozen=True):
     invariant: str
     message: str
 
