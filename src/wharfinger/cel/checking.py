@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import permutations
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cel_expr_python import cel
-from google.protobuf.descriptor_pb2 import FileDescriptorProto
-from google.protobuf.descriptor_pool import DescriptorPool
 
 from wharfinger.cel.library import BOOL, DOUBLE, DYN, INT, LIST, TEXT, TEXTS, free_function, function
 from wharfinger.cel.values import FORMATS
+
+if TYPE_CHECKING:
+    from google.protobuf.descriptor_pool import DescriptorPool
 
 _MESSAGES = (
     "kubernetes.Quantity",
@@ -29,6 +30,8 @@ _MESSAGES = (
 
 def declare_types(pool: DescriptorPool) -> None:
     """Adds the types, as messages without fields: the library has no other types that a checker keeps apart."""
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+
     for name in _MESSAGES:
         package, _, message = name.rpartition(".")
         file = FileDescriptorProto(name=f"{name}.proto", package=package, syntax="proto3")

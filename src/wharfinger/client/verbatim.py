@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from wharfinger.api.protobuf import message_classes
+from wharfinger.api.protobuf import MessageClasses
 from wharfinger.api.requests import ApiRequest, PatchType
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
@@ -17,7 +17,7 @@ _MAGIC = b"k8s\x00"
 _PARTS = frozenset(("uid", "resourceVersion", "finalizers"))
 
 # Fields that are not named here are kept.
-_MESSAGES = message_classes(
+_MESSAGES = MessageClasses(
     "kubernetes.verbatim",
     {
         "Unknown": "bytes raw = 2",

@@ -7,8 +7,9 @@ applies. Devices without a cause are usable; if enough are, but the search found
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from wharfinger.api.views import Node
 from wharfinger.api.wording import counted
@@ -23,8 +24,7 @@ from wharfinger.devices.slices import Device, DeviceID
 from wharfinger.devices.usage import DeviceUsage
 
 
-@dataclass(frozen=True, slots=True)
-class RequestDiagnosis:
+class RequestDiagnosis(msgspec.Struct, frozen=True):
     """One request on one node."""
 
     claim: str
@@ -58,8 +58,7 @@ class RequestDiagnosis:
         }
 
 
-@dataclass(slots=True)
-class DeviceDiagnosis:
+class DeviceDiagnosis(msgspec.Struct):
     """Looks at the devices of one node."""
 
     node: Node

@@ -8,11 +8,11 @@ from typing import Any
 
 from google.protobuf.any_pb2 import Any as AnyMessage
 
-from wharfinger.api.protobuf import message_classes
+from wharfinger.api.protobuf import MessageClasses
 from wharfinger.api.regex import compiled
 from wharfinger.api.times import parse_duration, parse_time
 
-_MESSAGES = message_classes(
+_MESSAGES = MessageClasses(
     "cel.literals",
     {
         "CheckedExpr": "repeated Typed types = 3; bytes expr = 4",

@@ -13,6 +13,7 @@ from wharfinger.devices.allocator import (
     AllocationError,
     ChosenDevices,
     ClaimToAllocate,
+    DeviceRanking,
     InvalidPools,
     Search,
     SearchTooLong,
@@ -22,6 +23,7 @@ from wharfinger.devices.diagnosis import DeviceDiagnosis, RequestDiagnosis
 from wharfinger.devices.extended import IN_MEMORY_NAME, ExtendedRequests
 from wharfinger.devices.results import Result, allocation
 from wharfinger.framework.columns import Ints, Rows
+from wharfinger.framework.device_scoring import WeightedScorers, ranking
 from wharfinger.framework.plugin import Prepared, Scope, normalize_by_max
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.simulation import Simulation
@@ -73,9 +75,15 @@ class DevicesPrepared(Prepared):
     filters = normalizes = True
 
     def __init__(
-        self, catalogue: DeviceCatalogue, shape: Shape, needs: DeviceNeeds, most_steps: int | None = None
+        self,
+        catalogue: DeviceCatalogue,
+        shape: Shape,
+        needs: DeviceNeeds,
+        most_steps: int | None = None,
+        scorers: WeightedScorers = (),
     ) -> None:
         super().__init__()
+        self._scorers = scorers
         self.needs = needs
         # Only alternatives make one node better than another.
         self.scores = any(entry.alternatives for claim in needs.claims for entry in claim.spec.requests)
@@ -178,7 +186,7 @@ class DevicesPrepared(Prepared):
     ) -> DevicePlan | Status | None:
         """What the pod takes on a row; None if there is nothing to allocate. `claims` are those of another pod with the same
         needs, `opened` is the UID of the stand-in that it uses."""
-        outcome = self.search(row, opened)
+        outcome = self._search(row, opened, ranking(self._scorers, row) if self._scorers else None)
         if outcome.status is not None:
             return outcome.status
         if outcome.found is None:
@@ -194,8 +202,11 @@ class DevicesPrepared(Prepared):
     # -- the search
 
     def search(self, row: int, opened: str = "") -> RowOutcome:
-        """The devices that the pod would get on a row, or why it gets none. As upstream's Filter. `opened` is the UID of the
-        stand-in that the pod would use."""
+        """The first devices on a row that serve the pod, or why there are none. As upstream's Filter. `opened` is the UID of
+        the stand-in that the pod would use."""
+        return self._search(row, opened, None)
+
+    def _search(self, row: int, opened: str, ranked: DeviceRanking | None) -> RowOutcome:
         needs, node = self.needs, self._tables.nodes[row]
         assert node is not None
         extended: ExtendedRequests | None = None
@@ -219,9 +230,9 @@ class DevicesPrepared(Prepared):
             if pools.error:
                 return RowOutcome(_failed(pools.error))
             try:
-                found = self._held(node, pools, wanted, opened) if opened else None
+                found = self._held(node, pools, wanted, opened, ranked) if opened else None
                 if found is None:
-                    found = self._free(node, pools, wanted)
+                    found = self._free(node, pools, wanted, ranked)
             except AllocationError as failed:
                 too_long = isinstance(failed, SearchTooLong)
                 self._too_long = self._too_long or too_long
@@ -234,15 +245,22 @@ class DevicesPrepared(Prepared):
             return RowOutcome(NOT_AVAILABLE, unavailable=unavailable)
         return RowOutcome(None, self._score(found) if found is not None else 0, found, extended)
 
-    def _free(self, node: Node, pools: RowPools, wanted: list[ClaimToAllocate]) -> list[ChosenDevices] | None:
+    def _free(
+        self, node: Node, pools: RowPools, wanted: list[ClaimToAllocate], ranked: DeviceRanking | None
+    ) -> list[ChosenDevices] | None:
         """Devices that nobody has."""
         usage, classes, most = self._catalogue.usage, self._catalogue.classes.by_name, self._most_steps
         if most is not None and self._too_long:
             most = max(most // 100, 1)  # one long search is enough: the attempt fails anyway
-        return Search(node, pools.pools, wanted, usage, classes, most_steps=most).run()
+        return Search(node, pools.pools, wanted, usage, classes, most_steps=most, ranked=ranked).run()
 
     def _held(
-        self, node: Node, pools: RowPools, wanted: list[ClaimToAllocate], opened: str
+        self,
+        node: Node,
+        pools: RowPools,
+        wanted: list[ClaimToAllocate],
+        opened: str,
+        ranked: DeviceRanking | None,
     ) -> list[ChosenDevices] | None:
         """Devices that a stand-in holds: no others if these are enough, else these first."""
         holds, classes = self._catalogue.holds, self._catalogue.classes.by_name
@@ -251,7 +269,15 @@ class DevicesPrepared(Prepared):
             return None
         for only in (True, False):
             search = Search(
-                node, pools.pools, wanted, usage, classes, most_steps=self._most_steps, first=held, only_first=only
+                node,
+                pools.pools,
+                wanted,
+                usage,
+                classes,
+                most_steps=self._most_steps,
+                ranked=ranked,
+                first=held,
+                only_first=only,
             )
             try:
                 found = search.run()

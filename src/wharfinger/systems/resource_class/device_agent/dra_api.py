@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from wharfinger.api.protobuf import message_classes
+from wharfinger.api.protobuf import MessageClasses
 
 REGISTRATION_SERVICE = "pluginregistration.Registration"
 DRA_SERVICE = "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin"
 PLUGIN_TYPE = "DRAPlugin"
 SUPPORTED = "v1.DRAPlugin"
 
-_REGISTRATION = message_classes(
+_REGISTRATION = MessageClasses(
     "pluginregistration",
     {
         "InfoRequest": "",
@@ -23,7 +23,7 @@ RegistrationStatus = _REGISTRATION["RegistrationStatus"]
 RegistrationStatusResponse = _REGISTRATION["RegistrationStatusResponse"]
 
 # Maps of messages are written as their entries, which is the same on the wire.
-_DRA = message_classes(
+_DRA = MessageClasses(
     "k8s.io.kubelet.pkg.apis.dra.v1",
     {
         "Claim": "string namespace = 1; string uid = 2; string name = 3",
