@@ -7,14 +7,15 @@ another and from other maps. Here `quantity("1") == 1` and `quantity("1").major(
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cel_expr_python import cel
-from google.protobuf.descriptor_pb2 import FileDescriptorProto
-from google.protobuf.descriptor_pool import DescriptorPool
 
 from wharfinger.cel.library import BOOL, DOUBLE, DYN, INT, LIST, TEXT, TEXTS, free_function, function
 from wharfinger.cel.values import FORMATS
+
+if TYPE_CHECKING:
+    from google.protobuf.descriptor_pool import DescriptorPool
 
 _MESSAGES = (
     "kubernetes.Quantity",
@@ -28,6 +29,8 @@ _MESSAGES = (
 
 def declare_types(pool: DescriptorPool) -> None:
     """Adds the types, as messages without fields: the library has no other types that a checker keeps apart."""
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+
     for name in _MESSAGES:
         package, _, message = name.rpartition(".")
         file = FileDescriptorProto(name=f"{name}.proto", package=package, syntax="proto3")

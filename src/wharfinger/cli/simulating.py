@@ -51,7 +51,8 @@ def live_inputs(kubeconfig: str | None, context: str | None) -> tuple[Inputs, fl
     """The state of a live cluster, and the current time."""
     import asyncio
     import time
-    from dataclasses import replace
+
+    from msgspec.structs import replace
 
     from wharfinger.api.configuration import Configuration
     from wharfinger.api.kinds import registry
@@ -108,9 +109,8 @@ def loaded_world(inputs: Inputs) -> SimulatedCluster:
 
 def configured(path: Path, present: Configuration) -> Configuration:
     """The configuration of a file: a WharfingerConfiguration replaces the present one, a KubeSchedulerConfiguration its scheduler block."""
-    from dataclasses import replace
-
     import yaml
+    from msgspec.structs import replace
 
     from wharfinger.api.configuration import KIND, BadConfiguration, load_configuration
     from wharfinger.scheduler import profiles

@@ -7,8 +7,9 @@ applies. Devices without a cause are usable; if enough are, but the search found
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from wharfinger.api.views import Node
 from wharfinger.api.wording import counted
@@ -23,8 +24,7 @@ from wharfinger.devices.slices import Device, DeviceID
 from wharfinger.devices.usage import DeviceUsage
 
 
-@dataclass(frozen=True, slots=True)
-class RequestDiagnosis:
+class RequestDiagnosis(msgspec.Struct, frozen=True):
     """One request on one node."""
 
     claim: str
@@ -58,15 +58,14 @@ class RequestDiagnosis:
         }
 
 
-@dataclass(slots=True)
-class DeviceDiagnosis:
+class DeviceDiagnosis(msgspec.Struct):
     """Looks at the devices of one node."""
 
     node: Node
     pools: Sequence[Pool]
     usage: DeviceUsage
     classes: Mapping[str, DeviceClass]
-    holders: Mapping[str, str] = field(default_factory=dict)  # claim UID to its name
+    holders: Mapping[str, str] = msgspec.field(default_factory=dict)  # claim UID to its name
 
     def of(self, claims: Sequence[ClaimToAllocate]) -> list[RequestDiagnosis]:
         """A diagnosis for each request, and for each alternative of one."""

@@ -4,8 +4,9 @@ scheduler's binder writes and waits."""
 from __future__ import annotations
 
 from collections.abc import Collection, Generator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal
+
+import msgspec
 
 from wharfinger.framework.status import Status, error
 
@@ -16,15 +17,14 @@ Watched = tuple[str, str, str]
 Verb = Literal["create", "patch", "get", "delete"]
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
+class Write(msgspec.Struct, frozen=True):
     """A merge patch of an object, or of one of its subresources. If it contains a resource version, it fails when the
     object has changed since. With another verb: the object to create, or its latest version, or its deletion."""
 
     kind: str
     namespace: str
     name: str
-    patch: Mapping[str, Any] = field(default_factory=dict)
+    patch: Mapping[str, Any] = msgspec.field(default_factory=dict)
     subresource: str = ""
     verb: Verb = "patch"
 

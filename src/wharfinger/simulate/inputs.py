@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO
+
+import msgspec
+from msgspec.structs import replace
 
 from wharfinger.api.configuration import API_VERSION as OWN_VERSION
 from wharfinger.api.configuration import KIND as CONFIGURATION
@@ -53,17 +55,18 @@ class BadInput(ValueError):
         self.problems = list(problems)
 
 
-@dataclass(slots=True)
-class Inputs:
-    manifests: list[Manifest] = field(default_factory=list)
-    scenarios: list[tuple[Scenario, Source]] = field(default_factory=list)
-    configuration: Configuration = field(default_factory=Configuration)
+class Inputs(msgspec.Struct):
+    manifests: list[Manifest] = msgspec.field(default_factory=list)
+    scenarios: list[tuple[Scenario, Source]] = msgspec.field(default_factory=list)
+    configuration: Configuration = msgspec.field(default_factory=Configuration)
     configured: bool = False  # whether the files contain a configuration
-    notes: list[str] = field(default_factory=list)  # corrections, what is left out, and what a snapshot lacks
+    notes: list[str] = msgspec.field(default_factory=list)  # corrections, what is left out, and what a snapshot lacks
     taken_at: float = 0.0  # when `wharf snapshot` took the snapshot
     unseen_kinds: frozenset[str] = frozenset()  # kinds of which the snapshot may lack objects that the cluster has
     not_before: float = 0.0  # the earliest moment at which the virtual clock may start
-    foreign: list[Manifest] = field(default_factory=list)  # objects that are not served here, and were asked for
+    foreign: list[Manifest] = msgspec.field(
+        default_factory=list
+    )  # objects that are not served here, and were asked for
 
     def start(self) -> float:
         """When the virtual clock starts: as in a scenario, or at the default, but never before a snapshot was taken."""
