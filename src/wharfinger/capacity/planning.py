@@ -43,7 +43,7 @@ from wharfinger.simulate.inputs import BadInput, Inputs
 from wharfinger.simulate.simulation import SimulationOptions, apply_manifests, prepare
 
 GRACE = 900.0  # seconds that a new node may take to publish its devices
-_HORIZON = 7 * 86400.0  # seconds from now; what ends later does not matter
+_HORIZON = 86400.0 + 60.0  # seconds from now: a reservation lives for a day by default; what ends later does not matter
 _BESIDE = ("ResourceSlice", "CSINode", INVENTORY)
 
 

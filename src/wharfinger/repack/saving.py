@@ -40,8 +40,8 @@ def free_dearest(trial: Trial, prices: Mapping[str, float], names: Sequence[str]
         made = _one_by_one(trial, sorted(candidates, key=order), prices, search, effort)
         if (-made.saved, made.cost) < (-found.saved - _CLOSE, found.cost) or not found.freed:
             found = made
-        if trial.work > effort.questions:
-            break
+        if trial.work > effort.questions // 6:
+            break  # in a large cluster one order has to do
     found.most = max(_most_saved(trial, prices, candidates), found.saved)
     if not found.freed:
         found.blocked = [*_why_nothing(candidates, prices, names), *blocking.values()]
@@ -60,7 +60,7 @@ def _one_by_one(
     mark = len(trial.steps)
     freed: list[str] = []
     for name in candidates:
-        if trial.work > effort.questions:
+        if trial.work > effort.questions // 2:
             break
         if search.too_large([*freed, name]):
             continue
