@@ -97,6 +97,10 @@ class SystemReport:
         """What the dashboard shows on `screen`: rows by name of the table. `objects` lists what the caller may see."""
         return {}
 
+    def suggestion(self, objects: Callable[[Resource], Sequence[Document]], namespace: str) -> Sequence[Document]:
+        """Manifests that the dashboard suggests on `screen` for what runs in a namespace."""
+        return ()
+
     def node_marks(self, objects: Callable[[Resource], Sequence[Document]]) -> Mapping[str, Mapping[str, Any]]:
         """By node, what this system keeps there: `reserved` amounts, `devices`, the `unit` that the node belongs to."""
         return {}

@@ -278,6 +278,22 @@ endpoint("GET", "/api/fleet", "Clusters, and for each placement the scores of ev
 endpoint("GET", "/api/policy", "Scheduling policies, and who may use which.")(_screen("policy"))
 
 
+@endpoint(
+    "GET",
+    "/api/policy/suggestion",
+    "The tightest policy that admits what runs in a namespace, with the role and binding to use it, as YAML.",
+    parameters={"namespace": "the namespace"},
+)
+async def policy_suggestion(dashboard: Dashboard, caller: Caller, request: Request) -> Document:
+    namespace = request.query_params.get("namespace", "")
+    visible = await dashboard.visible(caller, PODS, *screen_kinds("policy"))
+    reports = [report for system in ordered_systems() if (report := system.report()).screen == "policy"]
+    manifests = [each for report in reports for each in report.suggestion(visible.objects, namespace)]
+    if not manifests:
+        raise not_found("", "namespaces", f"{namespace}, or you may see no pod that runs there")
+    return {"yaml": "---\n".join(msgspec.yaml.encode(each).decode() for each in manifests)}
+
+
 @endpoint("GET", "/api/timeline", "Samples of queue and utilisation, and events, from the recorded past.")
 async def timeline(dashboard: Dashboard, caller: Caller, request: Request) -> Document:
     visible = await dashboard.visible(caller, EVENTS, NODES)

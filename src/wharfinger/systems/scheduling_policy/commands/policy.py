@@ -159,24 +159,20 @@ def suggest(
     """
     from wharfinger.api.names import dns_subdomain
     from wharfinger.systems.scheduling_policy.commands.policy_world import InvalidQuestion, pod_of
-    from wharfinger.systems.scheduling_policy.rules import shipped
-    from wharfinger.systems.scheduling_policy.rules.suggest import suggest as write
+    from wharfinger.systems.scheduling_policy.rules.suggest import manifests_for
 
     world = _world(filenames, kubeconfig, context, pods_of=namespace, from_files=bool(filenames))
     pods = [
         each
         for each in (*world.pods, *map(pod_of, world.judged))
-        if each is not None
-        and (each["metadata"].get("namespace") or "default") == namespace
-        and (each.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
+        if each is not None and (each["metadata"].get("namespace") or "default") == namespace
     ]
-    if not pods:
+    if faults := dns_subdomain(name or namespace):
+        raise InvalidQuestion(f"--name {name or namespace}: {faults[0]}")
+    found = manifests_for(namespace, pods, name=name, global_class=world.global_class(), requiring=require)
+    if not found:
         raise InvalidQuestion(f"no pod runs in namespace {namespace}")
-    name = name or namespace
-    if faults := dns_subdomain(name):
-        raise InvalidQuestion(f"--name {name}: {faults[0]}")
-    policy = write(name, pods, global_class=world.global_class(), requiring=require)
-    _print_manifests([policy, shipped.use_role(name), shipped.use_binding(name, namespace)], output)
+    _print_manifests(found, output)
 
 
 @command.command("lint")
