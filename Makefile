@@ -60,11 +60,11 @@ test-conformance: $(READY)  ## upstream's own specs against `wharf up`: SPECS="-
 test-scenarios-embedded: $(READY)  ## all scenarios on a running `wharf up`, each with the configuration that it needs
 	@$(BIN)/python -m tests.scenarios.embedded
 
-test-solver:  ## repacking with OR-Tools, which needs an older protobuf, so it has an environment of its own
+test-solver:  ## repacking and capacity with OR-Tools, which needs an older protobuf, so it has an environment of its own
 	@test -x .venv-solver/bin/pytest || { $(PYTHON) -m venv .venv-solver && \
 	  .venv-solver/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-solver.lock && \
 	  .venv-solver/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .; }
-	@WHARF_REQUIRE=ortools .venv-solver/bin/python -m pytest -q tests/repack
+	@WHARF_REQUIRE=ortools .venv-solver/bin/python -m pytest -q tests/repack tests/capacity
 
 bench-kubernetes: $(READY)  ## side by side with the stock scheduler on a real API server: NODES=5000 PODS=10000
 	@$(BIN)/python -m tests.kubernetes.bench --nodes $(or $(NODES),5000) --pods $(or $(PODS),10000)
@@ -123,7 +123,7 @@ bench: $(READY)  ## the benchmarks
 lock:  ## choose the newest versions that pyproject.toml allows
 	@$(BIN)/python -m pip install --quiet uv
 	@$(BIN)/uv pip compile -q --upgrade --python-version 3.11 --universal --generate-hashes --no-header pyproject.toml -o requirements.lock
-	@$(BIN)/uv pip compile -q --upgrade --python-version 3.11 --universal --generate-hashes --no-header pyproject.toml --group test --group lint -c requirements.lock -o requirements-dev.lock
+	@$(BIN)/uv pip compile -q --upgrade --python-version 3.11 --universal --generate-hashes --no-header pyproject.toml --extra replay --extra dask --group test --group lint -c requirements.lock -o requirements-dev.lock
 	@$(BIN)/uv pip compile -q --upgrade --python-version 3.11 --universal --generate-hashes --no-header pyproject.toml --extra solver --group test-solver -o requirements-solver.lock
 	@$(BIN)/uv pip compile -q --upgrade --python-version 3.11 --universal --generate-hashes --no-header --group pyproject.toml:docs -o requirements-docs.lock
 	@$(BIN)/uv pip compile -q --upgrade --python-version 3.11 --universal --generate-hashes --no-header --group pyproject.toml:release -o requirements-release.lock

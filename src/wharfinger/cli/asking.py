@@ -72,7 +72,8 @@ def ask(
 ) -> T:
     """The answer to a question about what the files hold, or about a live cluster."""
     import asyncio
-    from dataclasses import replace
+
+    from msgspec.structs import replace
 
     from wharfinger.api.configuration import Configuration
     from wharfinger.api.kinds import registry

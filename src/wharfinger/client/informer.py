@@ -10,10 +10,10 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar, cast
 
+import msgspec
 from msgspec.structs import replace
 
 from wharfinger.api.errors import (
@@ -43,8 +43,7 @@ UNCONTESTED_WAIT = 0.5  # seconds in which a lease without another candidate is 
 EVENTS_PER_TURN = 256  # events handled before other tasks may run
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class InformerHandler(Generic[T]):
+class InformerHandler(msgspec.Struct, Generic[T], frozen=True, eq=False):
     """Callbacks for changes. They are called synchronously and in order, after the informer's copy has changed."""
 
     on_add: Callable[[T], None] | None = None

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+
+import msgspec
 
 from wharfinger.fuzz.history import PlainHistory
 from wharfinger.fuzz.invariants.admission import PodsAdmitted
@@ -38,8 +39,7 @@ NAMES: tuple[str, ...] = (*(each.name for each in INVARIANTS), *REST_CHECKS, UNB
 RECOUNT_EVERY = 50  # steps after which the sums of the checks are compared with a plain count
 
 
-@dataclass(frozen=True, slots=True)
-class InvariantViolation:
+class InvariantViolation(msgspec.Struct, frozen=True):
     invariant: str
     message: str
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -21,8 +20,7 @@ _IGNORED = frozenset(("events", "leases"))
 ALLOCATED = "scheduling.koordinator.sh/reservation-allocated"
 
 
-@dataclass(frozen=True, slots=True)
-class PlainChange:
+class PlainChange(msgspec.Struct, frozen=True):
     """One write: an object before and after it. `before` is None for a creation, `after` for a removal."""
 
     plural: str
@@ -36,8 +34,7 @@ class PlainChange:
         return metadata.get("namespace") or "", metadata["name"]
 
 
-@dataclass(frozen=True, slots=True)
-class TracedDecision:
+class TracedDecision(msgspec.Struct, frozen=True):
     """A node that one of our schedulers chose, and the versions that it had seen of every kind."""
 
     run: ProcessRun
@@ -45,10 +42,9 @@ class TracedDecision:
     seen: dict[str, int]
 
 
-@dataclass(slots=True)
-class PlainHistory:
-    objects: dict[str, dict[tuple[str, str], Document]] = field(default_factory=lambda: defaultdict(dict))
-    decisions: dict[str, TracedDecision] = field(default_factory=dict)  # by uid, the last one
+class PlainHistory(msgspec.Struct):
+    objects: dict[str, dict[tuple[str, str], Document]] = msgspec.field(default_factory=lambda: defaultdict(dict))
+    decisions: dict[str, TracedDecision] = msgspec.field(default_factory=dict)  # by uid, the last one
     version: int = 0
     now: float = 0.0
     enforced: bool = False  # whether scheduling policies are enforced

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec.structs import replace
 
 from wharfinger.api.registry import Document, Resource
 from wharfinger.scenario.document import Delete, ObjectTarget, Patch, ScenarioFault, ScenarioStep

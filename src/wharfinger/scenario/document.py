@@ -4,8 +4,9 @@ errors have field paths."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from wharfinger.api.fields import FieldError, invalid, not_supported, required, wrong_type
 from wharfinger.api.registry import Document, Registry, Resource
@@ -41,8 +42,7 @@ WATCH_FAULTS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectTarget:
+class ObjectTarget(msgspec.Struct, frozen=True):
     """One object named by kind and name."""
 
     resource: Resource
@@ -50,21 +50,18 @@ class ObjectTarget:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Patch:
+class Patch(msgspec.Struct, frozen=True):
     target: ObjectTarget
     merge: Document
     subresource: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Delete:
+class Delete(msgspec.Struct, frozen=True):
     target: ObjectTarget
     grace_period: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ScenarioFault:
+class ScenarioFault(msgspec.Struct, frozen=True):
     """An injected fault; exactly one of the groups of fields is set."""
 
     bind: str = ""  # fail or slow
@@ -86,15 +83,13 @@ class ScenarioFault:
     to: str = ""  # the kind concerned, such as pods or pods/binding; empty: all
 
 
-@dataclass(frozen=True, slots=True)
-class FieldExpectation:
+class FieldExpectation(msgspec.Struct, frozen=True):
     path: Path
     wanted: Any
     matches: Matcher
 
 
-@dataclass(frozen=True, slots=True)
-class Expectation:
+class Expectation(msgspec.Struct, frozen=True):
     resource: Resource
     namespace: str = ""
     name: str = ""
@@ -112,8 +107,7 @@ class Expectation:
         return f"{self.resource.kind} {where}{what}"
 
 
-@dataclass(frozen=True, slots=True)
-class ScenarioStep:
+class ScenarioStep(msgspec.Struct, frozen=True):
     at: float | None = None
     user: str = ""
     apply: tuple[Document, ...] = ()
@@ -129,11 +123,10 @@ class ScenarioStep:
         return bool(self.apply or self.patches or self.deletes or self.faults)
 
 
-@dataclass(frozen=True, slots=True)
-class Scenario:
+class Scenario(msgspec.Struct, frozen=True):
     name: str
     description: str = ""
-    start: float = field(default_factory=lambda: parse_time(DEFAULT_START))
+    start: float = msgspec.field(default_factory=lambda: parse_time(DEFAULT_START))
     start_given: bool = False
     steps: tuple[ScenarioStep, ...] = ()
     invariants: tuple[str, ...] = ()  # names of what must hold after every step; see `wharf fuzz`

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from wharfinger.api.conditions import transition_time
 from wharfinger.api.errors import ApiError, Forbidden, Invalid, NotFound
@@ -28,8 +30,7 @@ _RETRY_BASE, _RETRY_LIMIT = 0.5, 60.0  # seconds
 _HOPELESS = 6  # failures in a row after which a simulation no longer waits for the next try
 
 
-@dataclass(frozen=True, slots=True)
-class WantedStatus:
+class WantedStatus(msgspec.Struct, frozen=True):
     """What a pod's status should say."""
 
     uid: str

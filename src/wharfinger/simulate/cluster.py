@@ -8,8 +8,9 @@ import logging
 import random
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from wharfinger.admission.request import SYSTEM, User, service_account
 from wharfinger.admission.stored_rbac import StoredRbac
@@ -58,8 +59,12 @@ _SCHEDULERS = ("scheduler", "standby")
 class SimulatedCluster:
     """Implements `wharfinger.scenario.runner.Stage`. Everything runs on `loop`."""
 
-    def __init__(self, configuration: Configuration, *, start: float, seed: int = 0) -> None:
+    def __init__(
+        self, configuration: Configuration, *, start: float, seed: int = 0, controllers: Sequence[str] = ("*",)
+    ) -> None:
+        """`controllers` are those that run, as in `wharf controllers --controllers`."""
         self.configuration = configuration
+        self._controllers = controllers
         self.loop = VirtualLoop(self._size, self._revision)
         self.clock = LoopClock(start, self.loop)
         self.registry = all_kinds()
@@ -371,6 +376,7 @@ class SimulatedCluster:
             unseen_owners=self._unseen_owners,
             unseen_kinds=self.unseen_kinds,
             queues=self._queues,
+            names=self._controllers,
         )
 
     async def _run_nodes(self) -> None:

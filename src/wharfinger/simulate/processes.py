@@ -10,9 +10,9 @@ import asyncio
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
+import msgspec
 from msgspec.structs import replace
 
 from wharfinger.api.errors import (
@@ -32,6 +32,9 @@ from wharfinger.scenario.faults import BindFaults, FaultyClient
 
 T = TypeVar("T")
 
+WatchedKind = tuple[str, object, str, str]
+"""The plural, the view, and the selectors."""
+
 _REFUSALS: dict[str, Callable[[], ApiError]] = {
     "unsent": lambda: ServiceUnavailable("the connection was lost"),
     "conflict": lambda: Conflict("the object has been modified; please apply your changes to the latest version"),
@@ -42,8 +45,7 @@ _REFUSALS: dict[str, Callable[[], ApiError]] = {
 }
 
 
-@dataclass(slots=True, eq=False)
-class ProcessRun:
+class ProcessRun(msgspec.Struct, eq=False):
     """One run of a component, from its start to its end."""
 
     name: str
@@ -51,16 +53,20 @@ class ProcessRun:
     alive: bool = True
     writes_left: int | None = None  # after so many writes of its own it is killed
     down_for: float = 0.0  # seconds after which it is started again
-    seen: dict[str, int] = field(default_factory=dict)  # by kind: the version up to which it has seen all changes
-    _by_watch: dict[tuple[str, object, str, str], int] = field(default_factory=dict)
+    _by_watch: dict[WatchedKind, str] = msgspec.field(default_factory=dict)  # the last version that each has seen
 
-    def saw(self, request: ApiRequest[Any], version: str) -> None:
-        """A process may watch a kind several times; what counts is the one that lags behind."""
-        if not version.isdigit():
-            return
-        plural = request.resource.plural
-        self._by_watch[plural, request.view, request.label_selector, request.field_selector] = int(version)
-        self.seen[plural] = min(each for key, each in self._by_watch.items() if key[0] == plural)
+    def saw(self, watched: WatchedKind, version: str) -> None:
+        self._by_watch[watched] = version
+
+    @property
+    def seen(self) -> dict[str, int]:
+        """By kind: the version up to which it has seen all changes. A process may watch a kind several times; what counts
+        is the one that lags behind."""
+        found: dict[str, int] = {}
+        for (plural, *_), version in self._by_watch.items():
+            if version.isdigit():
+                found[plural] = min(int(version), found.get(plural, int(version)))
+        return found
 
 
 class ProcessFaults:
@@ -135,7 +141,7 @@ class ProcessClient(FaultyClient):
         fault = faults.take(run, request, "request") if faults.armed else None
         answer = await (self._deliver(request) if fault is None else self._disturbed(request, fault))
         if request.verb == "list":
-            run.saw(request, cast("ListPage[Any]", answer).resource_version)
+            run.saw(_watched(request), cast("ListPage[Any]", answer).resource_version)
         return answer
 
     async def _deliver(self, request: ApiRequest[T]) -> T:
@@ -181,7 +187,7 @@ class ProcessClient(FaultyClient):
     async def stream(self, request: ApiRequest[WatchEvent[T]]) -> AsyncIterator[WatchEvent[T]]:
         run, faults = self.run, self._process_faults
         stream = super().stream(request)
-        seen = request.resource_version
+        seen, watched = request.resource_version, _watched(request)
         try:
             async for event in stream:
                 if not run.alive:
@@ -197,10 +203,15 @@ class ProcessClient(FaultyClient):
                             yield WatchEvent(EventType.BOOKMARK, None, seen)
                             return
                         await asyncio.sleep(fault.delay)
-                run.saw(request, event.resource_version)
-                seen = event.resource_version or seen
+                if event.resource_version:
+                    seen = event.resource_version
+                    run.saw(watched, seen)
                 yield event
         finally:
             close = getattr(stream, "aclose", None)
             if close is not None:
                 await close()
+
+
+def _watched(request: ApiRequest[Any]) -> WatchedKind:
+    return request.resource.plural, request.view, request.label_selector, request.field_selector

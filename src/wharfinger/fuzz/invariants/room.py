@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+
+import msgspec
 
 from wharfinger.api.registry import Document
 from wharfinger.fuzz.history import PlainChange, PlainHistory, TracedDecision, is_terminal, node_of, reservation_used
@@ -18,14 +19,13 @@ from wharfinger.fuzz.quantities import Milli, add, amounts, counted_requests, ex
 _KINDS = {"pods": "pods", "nodes": "nodes", "reservations": "reservations"}
 
 
-@dataclass(slots=True)
-class NodeUse:
+class NodeUse(msgspec.Struct):
     """What is on a node by name; the node itself need not exist."""
 
-    pods: dict[str, Document] = field(default_factory=dict)  # by uid, those that have not finished
-    reservations: dict[str, Document] = field(default_factory=dict)  # by uid, the Available ones
-    used: Milli = field(default_factory=dict)  # by the pods
-    others: dict[str, dict[object, int]] = field(default_factory=lambda: defaultdict(dict))
+    pods: dict[str, Document] = msgspec.field(default_factory=dict)  # by uid, those that have not finished
+    reservations: dict[str, Document] = msgspec.field(default_factory=dict)  # by uid, the Available ones
+    used: Milli = msgspec.field(default_factory=dict)  # by the pods
+    others: dict[str, dict[object, int]] = msgspec.field(default_factory=lambda: defaultdict(dict))
     # `others`: by kind and by who did it, the last version that took room here
 
 
