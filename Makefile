@@ -80,7 +80,6 @@ reference: $(READY)  ## the reference pages of the documentation, from the code
 	@$(BIN)/python -m scripts.reference
 
 docs: $(READY) .venv-docs/.ready  ## the documentation as a site, in build/site; needs PyPI and the npm registry once
-	@$(BIN)/python -m scripts.reference
 	@$(BIN)/python -m scripts.site
 
 man: $(READY)  ## the man pages, in build/man: MANPATH=build/man man wharf-simulate

@@ -22,13 +22,17 @@ _NOTE = "<!-- Written by `make reference` from the code. Change the code, not th
 # Pages that say more about a command.
 _MORE = {
     "wharf ask": "[Simulate, explain, plan and test](simulate.md)",
+    "wharf capacity": "[Capacity](capacity.md)",
     "wharf dashboard": "[The dashboard](dashboard.md)",
     "wharf fuzz": "[Fault simulation](fuzzing.md)",
     "wharf install": "[On a Kubernetes cluster](kubernetes.md)",
     "wharf node-token": "[Real nodes](real-nodes.md)",
     "wharf policy": "[Asking questions about policies](scheduling-policy.md#asking-questions)",
     "wharf policy preset": "[Shipped policies](scheduling-policy.md#shipped-policies)",
+    "wharf record": "[Replaying traces](replay.md#recording)",
     "wharf repack": "[Repacking](repack.md)",
+    "wharf replay": "[Replaying traces](replay.md)",
+    "wharf sweep": "[Replaying traces](replay.md#sweeps)",
 }
 # The component that exposes the metrics of an area, and where.
 _COMPONENTS = {
