@@ -152,7 +152,7 @@ class NodeCluster(Cluster):
     def deployments(self) -> list[str]:
         return sorted(each["metadata"]["name"] for each in self.items(f"/apis/apps/v1/namespaces/{OURS}/deployments"))
 
-    def wait_for_rollout(self, *names: str, seconds: int = 180) -> None:
+    def wait_for_rollout(self, *names: str, seconds: int = 300) -> None:
         for name in names or self.deployments():
             said = self.kubectl(
                 "rollout", "status", f"deployment/{name}", "-n", OURS, f"--timeout={seconds}s", check=False
