@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import msgspec
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -21,8 +22,7 @@ ComparedKey = tuple[str, str, str]
 """Kind, namespace and name of an object that `wharf plan` compares."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReportSection:
+class ReportSection(msgspec.Struct, frozen=True):
     """A table of `wharf simulate`; a section without rows is not shown."""
 
     title: str
@@ -30,21 +30,19 @@ class ReportSection:
     rows: Sequence[tuple[Any, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class StatusPart:
+class StatusPart(msgspec.Struct, frozen=True):
     """What a system tells `wharf status`: data for JSON and YAML, and a line of text."""
 
-    document: Document = field(default_factory=dict)
+    document: Document = msgspec.field(default_factory=dict)
     line: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(msgspec.Struct, frozen=True):
     """The manifests of `wharf up --sample`, loaded by file name across all systems."""
 
     folder: Traversable
     hints: tuple[str, ...] = ()  # commands worth trying, shown after the summary
-    ready: Mapping[str, Callable[[Document], bool]] = field(default_factory=dict)
+    ready: Mapping[str, Callable[[Document], bool]] = msgspec.field(default_factory=dict)
     """By kind: when the next object may be created."""
     awaited: tuple[Resource, ...] = ()  # kinds that must have an object before the summary is shown
 
@@ -74,6 +72,10 @@ class SystemReport:
     def known_ends(self, objects: Callable[[Resource], Sequence[Document]]) -> Mapping[str, float]:
         """When objects of this system end by themselves and give room back, in seconds since the epoch, by what they are
         called in a sentence."""
+        return {}
+
+    def measures(self, objects: Callable[[Resource], Sequence[Document]]) -> Mapping[str, float]:
+        """Shares and numbers that `wharf replay` follows over time, by what they are called in a legend."""
         return {}
 
     def lacking(self, pod_annotations: Collection[str]) -> Mapping[str, str]:
@@ -127,8 +129,7 @@ class RoleRule(NamedTuple):
         return {**made, "resourceNames": sorted(self.names)} if self.names else made
 
 
-@dataclass(frozen=True, slots=True)
-class EmbeddedAccess:
+class EmbeddedAccess(msgspec.Struct, frozen=True):
     """Rules that a system adds to the default roles of the embedded API server."""
 
     view: tuple[RoleRule, ...] = ()
@@ -137,8 +138,7 @@ class EmbeddedAccess:
     nodes: tuple[RoleRule, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SystemProcess:
+class SystemProcess(msgspec.Struct, frozen=True):
     """A program of its own, `wharf NAME`, that runs some controllers instead of `wharf controllers`."""
 
     name: str
@@ -149,8 +149,7 @@ class SystemProcess:
     cluster_rules: tuple[RoleRule, ...] = ()  # on a real cluster
 
 
-@dataclass(frozen=True, slots=True)
-class InstallComponent:
+class InstallComponent(msgspec.Struct, frozen=True):
     """What `wharf install --components NAME` puts onto a real cluster."""
 
     name: str
@@ -168,8 +167,7 @@ class InstallComponent:
     """Whether an object of its kinds is one that it creates itself, so that nothing is lost with it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Installation:
+class Installation(msgspec.Struct, frozen=True):
     """What a system needs in order to run, on a real cluster and with the embedded API server."""
 
     component: InstallComponent | None = None  # of `wharf install`

@@ -16,6 +16,8 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from wharfinger.entry_points import entry_points
+
 if TYPE_CHECKING:
     import click
 
@@ -149,9 +151,7 @@ class System:
 @cache
 def systems() -> tuple[System, ...]:
     """The installed systems that are not disabled, by name."""
-    from importlib.metadata import entry_points
-
-    points = sorted(entry_points(group=GROUP), key=lambda point: point.name)
+    points = sorted(entry_points(GROUP), key=lambda point: point.name)
     disabled = {name.strip() for name in os.environ.get(DISABLED, "").split(",") if name.strip()}
     if unknown := disabled - {point.name for point in points}:
         names = ", ".join(point.name for point in points)

@@ -10,10 +10,11 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wharfinger.api.block_yaml import NotBlock, read_block
+from wharfinger.api.block_yaml import BlockReader
 from wharfinger.api.kinds import registry
 from wharfinger.api.manifests import BadManifests, load, load_all
-from wharfinger.api.yaml_reader import MAX_DEPTH, BadYaml, read, resolve
+from wharfinger.api.yaml_reader import MAX_DEPTH, BadYaml, DocumentReader, read, resolve
+from wharfinger.api.yaml_scalars import NotBlock
 
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\n"
 
@@ -130,9 +131,15 @@ def test_bombs_are_refused(text: str) -> None:
         read(text)
 
 
+def _written_as_string(text: str) -> bool:
+    """PyYAML leaves some texts unquoted that Kubernetes reads as booleans or numbers, such as `y` and `0E0`."""
+    return yaml.safe_dump(text)[0] in "'\"" or resolve(text) == text
+
+
+QUOTED = st.text(max_size=6).filter(_written_as_string)
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(1 << 53), 1 << 53) | st.text(max_size=6),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    st.none() | st.booleans() | st.integers(-(1 << 53), 1 << 53) | QUOTED,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(QUOTED, inner, max_size=3),
     max_leaves=8,
 )
 
@@ -179,7 +186,7 @@ last:
 
 
 def test_what_machines_write_is_read_line_by_line_to_the_same_value() -> None:
-    value = read_block(BLOCK, resolve, fully, MAX_DEPTH)
+    value = read_block(BLOCK)
     assert value == fully(BLOCK)
     assert value["items"][0]["metadata"]["annotations"]["script"] == "one\n\n  two\n"
     assert value["items"][0]["spec"]["taints"] == [["--flag=1", -5], {"key": "a:b", "4gpu": 0.5}]
@@ -188,19 +195,76 @@ def test_what_machines_write_is_read_line_by_line_to_the_same_value() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["a: 1\na: 2", "a: x\n  y", "a: 'x\n  y'", 'a: "x" "y"', "a: &b 1", "a: {b: 1}", "a: x: y", "a: x #y", "yes: 1",
+    ["a: 1\na: 2", "a: x\n\n  y", "a: 'x\n\n  y'", 'a: "x" "y"', "a: &b 1", "a: {b: 1,\n c: 2}", "a: {b: 1, b: 2}", "a: x: y",
+     "yes: 1", "a: {yes: 1}", "a: [" * 30, "a: {b: c: d}", "a: 'x\n  y' z", "a: |\n   x\n  y\n", "a: |2\n   x\n", "a: |\n  x",
      "a:\n\t- x", "a: - x", "a: .nan", "a: “x”", "a: 1\n b: 2", "- a\nb: 1", "a: >\n  x", "a: 1\n--- ", "x", "", "# x"],
 )  # fmt: skip
 def test_what_is_out_of_the_ordinary_is_left_to_the_full_reader(text: str) -> None:
     with pytest.raises(NotBlock):
-        read_block(text, resolve, fully, MAX_DEPTH)
+        read_block(text)
+
+
+def test_what_people_write_is_read_line_by_line_to_the_same_value() -> None:
+    text = """\
+# the shop
+a: {cpu: "1", memory: 1Gi, ports: [80, x:y], args: ['it''s', -v]}  # all of it
+b:   # a comment
+
+  - [1, {c: no}, []]
+  - "caf\\u00e9\\n"
+  - a plain text that
+    goes on
+c: 'a quoted text: it
+  goes on'
+d: |-
+  one
+
+   two
+
+e: spaces after
+"""
+    value = read_block(text)
+    assert value == fully(text)
+    assert value["a"] == {"cpu": "1", "memory": "1Gi", "ports": [80, "x:y"], "args": ["it's", "-v"]}
+    assert value["b"] == [[1, {"c": False}, []], "café\n", "a plain text that goes on"]
+    assert value["c"] == "a quoted text: it goes on"
+    assert value["d"] == "one\n\n two"
 
 
 LINES = st.lists(
     st.tuples(
         st.sampled_from(["", "  ", "    ", "- ", "  - ", "- - "]),
         st.sampled_from(["a: ", "b: ", "a:", "b:", "c:", ""]),
-        st.sampled_from(["", "x", "1", "{}", "'q'", '"d\\n"', "|", "- x", "x: y", "x #y", "~", '"d""', "-"]),
+        st.sampled_from(
+            [
+                "",
+                "x",
+                "1",
+                "{}",
+                "'q'",
+                '"d\\n"',
+                "|",
+                "- x",
+                "x: y",
+                "x #y",
+                "~",
+                '"d""',
+                "-",
+                "'x",
+                "y'",
+                "# c",
+                "|+",
+                "{a: 1, b: [x, 'y']}",
+                "[1,2]",
+                "[a: b]",
+                "{a, b}",
+                "[x:y, -1, - ]",
+                "{a:1}",
+                "{a : b} #c",
+                "{a: - b}",
+                "z ",
+            ]
+        ),
     ).map("".join),
     max_size=6,
 )
@@ -211,10 +275,88 @@ LINES = st.lists(
 def test_no_text_means_one_thing_line_by_line_and_another_to_the_full_reader(lines: list[str]) -> None:
     text = "\n".join(lines)
     try:
-        value = read_block(text, resolve, fully, MAX_DEPTH)
+        value = read_block(text)
     except NotBlock:
         return
     assert repr(value) == repr(fully(text))
+
+
+VALUES = st.sampled_from(
+    [
+        "x",
+        "true",
+        "1",
+        "it's",
+        "a: b",
+        "a #b",
+        "- x",
+        "a long text: folded by the writer",
+        "two\nlines\n",
+        " x",
+        "x ",
+        "",
+        "é",
+        "~",
+        "a:b",
+        "[x]",
+        "{}",
+        '"q"',
+        "@x",
+        "x:",
+        "back\\slash",
+        None,
+        1,
+        2.5,
+        True,
+    ]
+)
+FIELDS = st.dictionaries(st.sampled_from(["a", "b", "x/y.z"]), VALUES | st.lists(VALUES, max_size=2), max_size=3)
+
+
+@settings(max_examples=100, deadline=None, database=None, derandomize=True)
+@given(st.lists(FIELDS, min_size=1, max_size=2), st.data(), st.sampled_from([20, 80]), st.booleans())
+def test_items_of_a_list_are_read_by_templates_to_the_same_values(
+    kinds: list[dict[str, Any]], data: st.DataObject, width: int, flow: bool
+) -> None:
+    """Items of the same fields, with other values, after those from which the templates are made."""
+    items = [dict(kind) for kind in kinds for _ in range(14)]
+    items += [{key: data.draw(VALUES) if type(old) is str else old for key, old in items[-1].items()} for _ in range(4)]
+    text = yaml.safe_dump({"items": items, "kind": "List"}, width=width, default_flow_style=None if flow else False)
+    padded = text + f"note: {'x' * (1 << 16)}\n"  # long enough to be read item by item
+    try:
+        value = read_block(padded)
+    except NotBlock:
+        return
+    assert repr(value) == repr(fully(padded))
+
+
+def test_an_item_that_only_the_full_reader_knows_does_not_keep_others_from_being_read() -> None:
+    usual = "".join(f"- name: n{number}\n  labels: {{}}\n" for number in range(5000))
+    text = f"items:\n{usual}- name: &x last\n  copy: *x\nkind: List\n"
+    value = read_block(text)
+    assert value["items"][4999] == {"name": "n4999", "labels": {}}
+    assert value["items"][5000] == {"name": "last", "copy": "last"}
+    assert value["items"][1]["labels"] is not value["items"][2]["labels"]
+    assert value["kind"] == "List"
+
+
+@pytest.mark.parametrize(
+    "rest", ["- name: 'x\n- y'\n", "- name: *n\n", "items: []\n", "- name: x\n  name: y\n", "- {\n", "-x\n"]
+)
+def test_a_list_with_a_fault_is_reported_as_by_the_full_reader(rest: str) -> None:
+    text = "items:\n" + "- name: x\n" * 10_000 + rest
+    told = []
+    for reading in (lambda: DocumentReader().read(text), lambda: read(text, with_lines=True)):
+        try:
+            found = reading()
+            told.append((repr(found.value), found.faults))
+        except BadYaml as error:
+            told.append((str(error), error.line))
+    assert told[0] == told[1]
+
+
+def read_block(text: str) -> Any:
+    return BlockReader(lambda part, depth: fully(part), MAX_DEPTH).read(text)
 
 
 def fully(text: str) -> Any:

@@ -10,6 +10,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -136,6 +137,20 @@ class Machine:
         self._networks: set[str] = set()  # of pods that ran
 
     @property
+    def cdi(self) -> Path:
+        """Where DRA drivers tell containerd about devices."""
+        return self.folder / "cdi"
+
+    def injects_devices(self) -> bool:
+        """Whether containerd knows CDI: from version 1.7 on."""
+        said = subprocess.run(
+            ["containerd", "--version"], check=True, capture_output=True, text=True, timeout=60
+        ).stdout
+        version = re.search(r" v?(\d+)\.(\d+)", said)
+        assert version is not None, said
+        return (int(version[1]), int(version[2])) >= (1, 7)
+
+    @property
     def runtime(self) -> str:
         return f"unix://{self.socket}"
 
@@ -206,6 +221,8 @@ class Machine:
                 f"[{plugins}]",
                 f"sandbox_image = '{IMAGE}'",
                 "restrict_oom_score_adj = true",  # where CAP_SYS_RESOURCE is missing
+                "enable_cdi = true",
+                f"cdi_spec_dirs = ['{self.cdi}']",
                 f"[{plugins}.cni]",
                 f"bin_dir = '{cni_folder()}'",
                 f"conf_dir = '{self.folder}/cni'",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from wharfinger.admission.quota import QuotaExtension, StoredObjects
 from wharfinger.admission.rbac import Attributes, RbacIndex
@@ -18,8 +19,7 @@ if TYPE_CHECKING:
     from wharfinger.client.interface import Client
 
 
-@dataclass(frozen=True, slots=True)
-class AdmissionContext:
+class AdmissionContext(msgspec.Struct, frozen=True):
     """What reviewers in process may read."""
 
     objects: StoredObjects
@@ -32,8 +32,7 @@ class AdmissionContext:
         return self.rbac().allowed(asked).allowed
 
 
-@dataclass(frozen=True, slots=True)
-class SystemReviewers:
+class SystemReviewers(msgspec.Struct, frozen=True):
     """The reviewers of one system, by phase. Each sequence is in the order in which they run."""
 
     before_stock: Sequence[Reviewer] = ()  # mutating, before the stock reviewers

@@ -7,7 +7,6 @@ bindings there are. `rbac_escalation` decides who may grant permissions.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -70,8 +69,7 @@ class Attributes(msgspec.Struct, frozen=True):
         return forbidden(self.group, self.resource, self.name, f"{why}: {reason}" if reason else why)
 
 
-@dataclass(frozen=True, slots=True)
-class RbacDecision:
+class RbacDecision(msgspec.Struct, frozen=True):
     allowed: bool
     reason: str = ""
 
@@ -79,13 +77,12 @@ class RbacDecision:
 _MASTER = RbacDecision(True)
 
 
-@dataclass(slots=True)
-class _Grants:
+class _Grants(msgspec.Struct):
     """What one subject is granted in one scope. Strings name the granting binding."""
 
-    resources: dict[tuple[str, str, str], tuple[dict[str, str], str]] = field(default_factory=dict)
+    resources: dict[tuple[str, str, str], tuple[dict[str, str], str]] = msgspec.field(default_factory=dict)
     """(verb, group, resource) to the bindings by object name, and the binding that grants all names or an empty string."""
-    urls: list[tuple[frozenset[str], str, str]] = field(default_factory=list)  # verbs, pattern, binding
+    urls: list[tuple[frozenset[str], str, str]] = msgspec.field(default_factory=list)  # verbs, pattern, binding
 
     def add(self, rules: Iterable[PolicyRule], source: str) -> None:
         for rule in rules:

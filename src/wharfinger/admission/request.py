@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+import msgspec
 
 from wharfinger.api.errors import ApiError, forbidden
 from wharfinger.api.fields import FieldError
@@ -12,14 +13,13 @@ from wharfinger.api.kinds.builtin import PODS
 from wharfinger.api.registry import Document, Resource
 
 
-@dataclass(frozen=True, slots=True)
-class User:
+class User(msgspec.Struct, frozen=True):
     """The authenticated user of a request."""
 
     name: str
     groups: tuple[str, ...] = ()
     uid: str = ""
-    extra: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    extra: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
 
 
 SYSTEM = User("system:admin", ("system:masters", "system:authenticated"))
@@ -34,8 +34,7 @@ def service_account(namespace: str, name: str) -> User:
     )
 
 
-@dataclass(slots=True)
-class Request:
+class Request(msgspec.Struct):
     """A write. Mutating reviewers may change `object`, but never `old`."""
 
     operation: str  # CREATE, UPDATE, DELETE, CONNECT
@@ -47,7 +46,7 @@ class Request:
     old: Document | None = None
     subresource: str = ""
     dry_run: bool = False
-    options: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = msgspec.field(default_factory=dict)
     audit: dict[str, str] | None = None  # the audit annotations of the request, if it is recorded
     verb: str = "update"  # of an UPDATE: update or patch
 
@@ -60,13 +59,12 @@ class Request:
         return Review(forbidden(self.resource.group, self.resource.plural, self.name, why))
 
 
-@dataclass(frozen=True, slots=True)
-class Review:
+class Review(msgspec.Struct, frozen=True):
     """The result of a review: an error, or a pass with warnings. Changes are made to `request.object` itself."""
 
     denied: ApiError | None = None
     warnings: Sequence[str] = ()
-    audit: dict[str, str] = field(default_factory=dict)
+    audit: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 PASS = Review()

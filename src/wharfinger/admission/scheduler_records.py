@@ -7,8 +7,9 @@ it is created, updated (under any subresource) or bound, so all of these are rev
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from wharfinger.admission.rbac import MASTERS, Attributes
 from wharfinger.admission.request import PASS, Request, Review, User
@@ -32,8 +33,7 @@ NODE_OF_TOKEN = "authentication.kubernetes.io/node-name"
 """Extra attribute of a user whose token is bound to a pod: the node of that pod."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeRight:
+class NodeRight(msgspec.Struct, frozen=True):
     """The right that makes a user the agent of a node: to update the cluster-scoped object of this resource that has
     the node's name."""
 
@@ -41,8 +41,7 @@ class NodeRight:
     resource: str
 
 
-@dataclass(frozen=True, slots=True)
-class SchedulerRecord:
+class SchedulerRecord(msgspec.Struct, frozen=True):
     """An annotation that schedulers write. With `written_by`, the agent of the pod's node writes it instead, so no new
     pod may bring it along. `field` names a field of containers that shows the same record."""
 
@@ -75,8 +74,7 @@ class SchedulerRecord:
                     yield str(container.get("name")), container[self.field]
 
 
-@dataclass(frozen=True, slots=True)
-class RecordVerdict:
+class RecordVerdict(msgspec.Struct, frozen=True):
     """An error, unless the user has the right `unless`; or nothing to object to."""
 
     denied: ApiError | None = None

@@ -7,12 +7,11 @@ KubeSchedulerConfiguration and is read by the scheduler itself.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from dataclasses import field as dataclass_field
 from functools import cache
 from typing import Annotated, Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from wharfinger.api.fields import FieldError, describe, not_supported
 from wharfinger.api.kubernetes_version import SUPPORTED, KubernetesVersion, named_version
@@ -54,12 +53,11 @@ class _CoreBlocks(Block, frozen=True):
     kubernetes_version: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Configuration:
+class Configuration(msgspec.Struct, frozen=True):
     """`of(ReservationSettings)` gives the block of a system, with its defaults where the document has none."""
 
-    scheduler: dict[str, Any] = dataclass_field(default_factory=dict)
-    nodes: NodesSettings = dataclass_field(default_factory=NodesSettings)
+    scheduler: dict[str, Any] = msgspec.field(default_factory=dict)
+    nodes: NodesSettings = msgspec.field(default_factory=NodesSettings)
     blocks: tuple[Block, ...] = ()
     kubernetes: KubernetesVersion | None = None  # None: that of the server, or the reference where there is none
 

@@ -7,9 +7,7 @@ is enough. Local times that do not exist because of daylight saving are skipped;
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
 
@@ -47,8 +45,7 @@ class BadSchedule(ValueError):
     """The text is not a cron schedule, or the time zone is unknown."""
 
 
-@dataclass(frozen=True, slots=True)
-class Schedule:
+class Schedule(msgspec.Struct, frozen=True):
     """The allowed values of each field; for `@every` only `every` is set."""
 
     minutes: frozenset[int] = frozenset()
@@ -120,6 +117,8 @@ def zone_of(name: str | None) -> tzinfo:
     """The time zone of that name; UTC if the name is empty."""
     if not name:
         return UTC
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError) as error:

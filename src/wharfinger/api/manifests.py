@@ -18,7 +18,7 @@ import msgspec
 from wharfinger.api.fields import show
 from wharfinger.api.registry import Document, Registry
 from wharfinger.api.shared_strings import SharedStrings
-from wharfinger.api.yaml_reader import BadYaml, Reading, read
+from wharfinger.api.yaml_reader import BadYaml, DocumentReader, Reading, read
 
 _CHECKED_JSON = 8 << 20  # bytes; larger JSON files are generated, and not searched for duplicate keys
 
@@ -50,8 +50,7 @@ class Source:
         return f"{self.file}, document {self.document}, line {self.line}"
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
+class Manifest(msgspec.Struct, frozen=True):
     document: Document
     source: Source
 
@@ -61,8 +60,7 @@ class Manifest:
         return str(metadata.get("name") or "") if isinstance(metadata, dict) else ""
 
 
-@dataclass(frozen=True, slots=True)
-class ManifestFault:
+class ManifestFault(msgspec.Struct, frozen=True):
     """`str(fault)` reads like `pods.yaml, document 2, line 14: spec.containers: key "image" already set in map`."""
 
     source: Source
@@ -83,11 +81,10 @@ class BadManifests(ValueError):
         self.faults = faults
 
 
-@dataclass(slots=True)
-class Loaded:
-    manifests: list[Manifest] = field(default_factory=list)
-    faults: list[ManifestFault] = field(default_factory=list)
-    repaired: list[ManifestFault] = field(default_factory=list)  # mistakes that were corrected
+class Loaded(msgspec.Struct):
+    manifests: list[Manifest] = msgspec.field(default_factory=list)
+    faults: list[ManifestFault] = msgspec.field(default_factory=list)
+    repaired: list[ManifestFault] = msgspec.field(default_factory=list)  # mistakes that were corrected
 
 
 class BadContent(ValueError):
@@ -181,9 +178,10 @@ def _load_text(file: str, text: str, loaded: Loaded, registry: Registry | None) 
                 loaded.faults.append(ManifestFault(source, path, message, line))
             _accept(value, source, loaded, registry)
         return
+    reader = DocumentReader()
     for number, (line, part) in enumerate(_documents(text), 1):
         source = Source(file, number, line, text=part)
-        reading = _read(part, source, loaded)
+        reading = _read(reader, part, source, loaded)
         if reading is None or reading.empty or reading.value is None:
             continue
         loaded.faults += [ManifestFault(source, path, message, at) for at, path, message in reading.faults]
@@ -236,7 +234,7 @@ def _duplicates(text: str) -> list[tuple[int, str, str]]:
 
 def _documents(text: str) -> Iterator[tuple[int, str]]:
     """The documents of a YAML stream with their first lines. Each is read on its own: a broken one does not hide others."""
-    if _MARKER.search(text) is None and not text.startswith("%"):
+    if not any(f"\n{mark}" in text or text.startswith(mark) for mark in ("---", "%")):
         # A single document, such as a snapshot: no need to search for separators.
         if _CONTENT.search(text) is not None:
             yield 1, text
@@ -256,7 +254,6 @@ def _documents(text: str) -> Iterator[tuple[int, str]]:
         yield first, "".join(part)
 
 
-_MARKER = re.compile(r"^---(?:\s|$)|^%", re.MULTILINE)
 _CONTENT = re.compile(r"^[^\S\n]*[^\s#]", re.MULTILINE)
 
 
@@ -264,14 +261,14 @@ def _has_content(lines: list[str]) -> bool:
     return any(line.strip() and not line.lstrip().startswith("#") for line in lines)
 
 
-def _read(part: str, source: Source, loaded: Loaded) -> Reading | None:
+def _read(reader: DocumentReader, part: str, source: Source, loaded: Loaded) -> Reading | None:
     try:
-        return read(part, first_line=source.line)
+        return reader.read(part, first_line=source.line)
     except BadYaml as error:
         straight = part.translate({ord(c): '"' for c in "“”"} | {ord(c): "'" for c in "‘’"})
         if straight != part:
             try:
-                reading = read(straight, first_line=source.line)
+                reading = reader.read(straight, first_line=source.line)
             except BadYaml:
                 pass
             else:

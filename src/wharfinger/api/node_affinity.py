@@ -6,7 +6,7 @@ node, as in upstream's LazyErrorNodeSelector; a preferred one is an error.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from wharfinger.api.selectors import (
     BadSelector,
@@ -23,8 +23,7 @@ from wharfinger.api.views.pods import PodSpec, PreferredSchedulingTerm
 _NO_NODE = ("\0", True)  # a name that no node has
 
 
-@dataclass(frozen=True, slots=True)
-class NodeTerm:
+class NodeTerm(msgspec.Struct, frozen=True):
     """One term of a node selector: label requirements, and names that the node must or must not have."""
 
     labels: Requirements
@@ -77,8 +76,7 @@ def node_terms(selector: NodeSelector) -> NodeTerms:
     return tuple(compiled)
 
 
-@dataclass(frozen=True, slots=True)
-class RequiredNodeAffinity:
+class RequiredNodeAffinity(msgspec.Struct, frozen=True):
     """The node selector and the required node affinity of a pod; `terms` is None when there is no affinity."""
 
     selector: Requirements

@@ -8,9 +8,11 @@ CustomResourceDefinitions.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Literal
+
+import msgspec
+from msgspec.structs import replace
 
 from wharfinger.api.fields import FieldError
 
@@ -18,8 +20,7 @@ Document = dict[str, Any]
 """An object as JSON: the only form in which objects are stored and written."""
 
 
-@dataclass(frozen=True, slots=True)
-class Resource:
+class Resource(msgspec.Struct, frozen=True):
     """One served collection: group, version and plural, with the kind and scope that go with it."""
 
     group: str
@@ -50,8 +51,7 @@ class Resource:
         return "/".join(parts)
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(msgspec.Struct, frozen=True):
     """A column of `kubectl get`. It shows the field at `path`, or what `cell` returns for a document and the time."""
 
     name: str
@@ -74,8 +74,7 @@ ConvertFn = Callable[[Document, str], Document]
 """Returns the document in the named version, or in the form of the named group."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scale:
+class Scale(msgspec.Struct, frozen=True):
     """The paths of the scale subresource, as in a CRD."""
 
     spec_path: str = "spec.replicas"
@@ -83,16 +82,14 @@ class Scale:
     selector_path: str = ""  # of a selector in text form; empty: spec.selector is a label selector
 
 
-@dataclass(frozen=True, slots=True)
-class KindExtension:
+class KindExtension(msgspec.Struct, frozen=True):
     """Defaulting and validation that a system adds to a kind of the core."""
 
     default: DefaultFn | None = None
     validate: ValidateFn | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Kind:
+class Kind(msgspec.Struct, frozen=True, eq=False):
     """Everything known about one kind. `versions` are the served versions, the preferred one first."""
 
     group: str
@@ -137,7 +134,9 @@ class Kind:
     keeps_nulls: bool = (
         False  # nulls in spec reach validation; dropping one could leave an empty object, which has a meaning
     )
-    validate_subresource: Mapping[str, ValidateFn] = field(default_factory=dict)  # replaces `validate`, by subresource
+    validate_subresource: Mapping[str, ValidateFn] = msgspec.field(
+        default_factory=dict
+    )  # replaces `validate`, by subresource
     convert: ConvertFn | None = None
     convert_group: ConvertFn | None = None  # for alias groups with other field names
     schema: Callable[[str], Document] | None = None  # OpenAPI v3 schema of a version; None for built-in kinds
@@ -218,12 +217,11 @@ def _resource(kind: Kind, version: str, group: str) -> Resource:
     return Resource(group, version, kind.plural, kind.kind, kind.namespaced)
 
 
-@dataclass(slots=True)
-class Registry:
+class Registry(msgspec.Struct):
     """Kinds by group and plural, by apiVersion and kind, or by any name that users type."""
 
-    _by_plural: dict[tuple[str, str], Kind] = field(default_factory=dict)
-    _by_kind: dict[tuple[str, str], Kind] = field(default_factory=dict)
+    _by_plural: dict[tuple[str, str], Kind] = msgspec.field(default_factory=dict)
+    _by_kind: dict[tuple[str, str], Kind] = msgspec.field(default_factory=dict)
 
     @classmethod
     def of(cls, kinds: Iterable[Kind]) -> Registry:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
@@ -64,8 +63,7 @@ class NodeSelector(msgspec.Struct, rename="camel", frozen=True, gc=False):
     node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Requirement:
+class Requirement(msgspec.Struct, frozen=True):
     key: str
     operator: Operator
     values: frozenset[str] = frozenset()
@@ -268,8 +266,7 @@ class _SelectorParser:
             raise BadSelector(f"unable to parse requirement: {where}{error.args[0]}") from None
 
 
-@dataclass(frozen=True, slots=True)
-class FieldRequirement:
+class FieldRequirement(msgspec.Struct, frozen=True):
     path: str
     value: str
     equal: bool = True

@@ -9,7 +9,6 @@ import csv
 import io
 import secrets
 from base64 import b64encode
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -36,8 +35,7 @@ class BadTokenFile(ValueError):
     """The token file is malformed; the message has file and line."""
 
 
-@dataclass(frozen=True, slots=True)
-class StaticCredentials:
+class StaticCredentials(msgspec.Struct, frozen=True):
     """The static tokens of one data directory."""
 
     directory: Path

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from wharfinger.api.kinds.metrics import NODE_METRICS, POD_METRICS
 from wharfinger.api.registry import Document, Resource
-from wharfinger.apiserver.kubelet_metrics import KubeletMetrics
 from wharfinger.node.metrics import SimulatedMetrics
 from wharfinger.store.store import Store
+
+if TYPE_CHECKING:
+    from wharfinger.apiserver.kubelet_metrics import KubeletMetrics
 
 
 def provide_metrics(

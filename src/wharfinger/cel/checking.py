@@ -7,14 +7,16 @@ another and from other maps. Here `quantity("1") == 1` and `quantity("1").major(
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from itertools import permutations
+from typing import TYPE_CHECKING, Any
 
 from cel_expr_python import cel
-from google.protobuf.descriptor_pb2 import FileDescriptorProto
-from google.protobuf.descriptor_pool import DescriptorPool
 
 from wharfinger.cel.library import BOOL, DOUBLE, DYN, INT, LIST, TEXT, TEXTS, free_function, function
 from wharfinger.cel.values import FORMATS
+
+if TYPE_CHECKING:
+    from google.protobuf.descriptor_pool import DescriptorPool
 
 _MESSAGES = (
     "kubernetes.Quantity",
@@ -28,6 +30,8 @@ _MESSAGES = (
 
 def declare_types(pool: DescriptorPool) -> None:
     """Adds the types, as messages without fields: the library has no other types that a checker keeps apart."""
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+
     for name in _MESSAGES:
         package, _, message = name.rpartition(".")
         file = FileDescriptorProto(name=f"{name}.proto", package=package, syntax="proto3")
@@ -39,6 +43,10 @@ QUANTITY, SEMVER, _IP, _CIDR, _URL, _FORMAT = map(cel.Type, _MESSAGES)
 _FAULTS = cel.Type.AbstractType("optional_type", [TEXTS])
 
 _ELEMENTS = (INT, TEXT, DOUBLE, BOOL, cel.Type.Map(DYN, DYN), LIST, QUANTITY, SEMVER)
+
+
+_NUMBERS = (("int64", INT), ("uint64", cel.Type.UINT), ("double", DOUBLE))
+_ORDERINGS = {"_<_": "less", "_<=_": "less_equals", "_>_": "greater", "_>=_": "greater_equals"}
 
 
 def _never(*_: Any) -> None:
@@ -111,4 +119,18 @@ def checking_functions() -> list[cel.FunctionDecl]:
         _free("jsonpatch.escapeKey", (TEXT, text)),
         *(_free(f"format.{name}", (_FORMAT, ())) for name in FORMATS),
         _member("validate", (_FAULTS, (_FORMAT, TEXT))),
+    ]
+
+
+def comparisons_of_numbers() -> list[cel.FunctionDecl]:
+    """Numbers of different types are compared by value, as in Kubernetes."""
+    return [
+        cel.FunctionDecl(
+            operator,
+            [
+                cel.Overload(f"{name}_{left}_{right}", BOOL, [one, other], False, _never)
+                for (left, one), (right, other) in permutations(_NUMBERS, 2)
+            ],
+        )
+        for operator, name in _ORDERINGS.items()
     ]

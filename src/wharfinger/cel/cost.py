@@ -15,9 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from google.protobuf.any_pb2 import Any as AnyMessage
-
-from wharfinger.api.protobuf import message_classes
+from wharfinger.api.protobuf import MessageClasses, unpacked
 from wharfinger.api.regex import program_size
 
 PER_EXPRESSION = 1_000_000
@@ -130,7 +128,7 @@ def _rounded(number: int) -> int:
     return -(-number // step) * step
 
 
-_MESSAGES = message_classes(
+_MESSAGES = MessageClasses(
     "cel.expr",
     {
         "CheckedExpr": "bytes expr = 4",
@@ -151,14 +149,13 @@ _MESSAGES = message_classes(
         """,
     },
 )
-_Expr = _MESSAGES["Expr"]
 
 
 class CostModel:
     """The cost of one checked expression as a function of a document's extent."""
 
     def __init__(self, serialized: bytes) -> None:
-        checked = _MESSAGES["CheckedExpr"].FromString(AnyMessage.FromString(serialized).value)
+        checked = _MESSAGES["CheckedExpr"].FromString(unpacked(serialized))
         self._root: bytes = checked.expr
         self.functions = frozenset(_functions(self._root))
         self.cost = lru_cache(maxsize=256)(self._cost)
@@ -184,7 +181,7 @@ class _Estimate:
         self._variables = variables
 
     def of(self, data: bytes, scope: _Scope) -> _Estimated:
-        expr = _Expr.FromString(data)
+        expr = _MESSAGES["Expr"].FromString(data)
         if expr.HasField("constant"):
             length = float(len(expr.constant.string_value or expr.constant.bytes_value))
             return 0.0, SizeBound(length=length, weight=1 + length * _PER_CHARACTER)
@@ -241,7 +238,7 @@ class _Estimate:
     def _program_size(self, data: bytes, bound: SizeBound, scope: _Scope) -> float:
         """The size of a regular expression. One that the expression itself puts together may have large counted
         repetitions; one that is read from the document is assumed to have none."""
-        expr = _Expr.FromString(data)
+        expr = _MESSAGES["Expr"].FromString(data)
         if expr.HasField("constant"):
             return program_size(bytes(expr.constant.string_value).decode(errors="replace"))
         return bound.length * (1 if _is_path(data, scope) else _REPETITION)
@@ -319,7 +316,7 @@ def _regex_cost(text: float, size: float) -> float:
 
 def _is_constant(call: Any) -> bool:
     """Whether the pattern of `find` is a constant, so that it is compiled once; `matches` compiles it every time."""
-    return bool(_Expr.FromString(call.args[0]).HasField("constant"))
+    return bool(_MESSAGES["Expr"].FromString(call.args[0]).HasField("constant"))
 
 
 _MATCHING = frozenset(("matches", "find", "findAll"))
@@ -330,9 +327,9 @@ _REPETITION = 140  # instructions for each character of `a{1000}`
 
 def _is_path(data: bytes, scope: _Scope) -> bool:
     """Whether an expression is a path into the document: `object.spec.pattern`."""
-    expr = _Expr.FromString(data)
+    expr = _MESSAGES["Expr"].FromString(data)
     while expr.HasField("select"):
-        expr = _Expr.FromString(expr.select.operand)
+        expr = _MESSAGES["Expr"].FromString(expr.select.operand)
     return bool(expr.HasField("identifier")) and expr.identifier.name not in scope
 
 
@@ -490,7 +487,7 @@ _LIBRARY = frozenset(
 
 def _functions(data: bytes) -> Iterator[str]:
     """The names of all functions called anywhere in an expression."""
-    expr = _Expr.FromString(data)
+    expr = _MESSAGES["Expr"].FromString(data)
     if expr.HasField("call"):
         yield expr.call.function
     loop = expr.comprehension

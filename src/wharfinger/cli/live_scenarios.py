@@ -7,9 +7,10 @@ import signal
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from wharfinger.cli.scenario_runs import ScenarioVerdict, problem_lines
 
@@ -20,8 +21,7 @@ if TYPE_CHECKING:
     from wharfinger.simulate.inputs import Inputs
 
 
-@dataclass(frozen=True, slots=True)
-class Cluster:
+class Cluster(msgspec.Struct, frozen=True):
     """The cluster that scenarios run on. Scenarios that need another `configuration` than its components have are
     skipped; `patience` is how many seconds an expectation may take to become true."""
 

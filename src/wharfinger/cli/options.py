@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from wharfinger.cli.completing import contexts
 from wharfinger.cli.exit_status import InputError
 
 if TYPE_CHECKING:
     from wharfinger.api.configuration import Configuration
     from wharfinger.apiserver.audit.policy import AuditPolicy
+    from wharfinger.capacity.prices import PriceTable
     from wharfinger.client.http import HttpClient
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -20,10 +22,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def cluster_options(function: F) -> F:
     """Adds `--kubeconfig` and `--context`; the command gets `kubeconfig` and `context`, each of which may be None."""
-    function = click.option("--context", metavar="NAME", help="The kubeconfig context to use.")(function)
+    function = click.option(
+        "--context", metavar="NAME", shell_complete=contexts, help="The kubeconfig context to use."
+    )(function)
     return click.option(
         "--kubeconfig",
         metavar="FILE",
+        type=click.Path(),
         help="The kubeconfig file. Default: $KUBECONFIG, then ~/.kube/config, then the service account of the pod.",
     )(function)
 
@@ -151,6 +156,16 @@ def server_settings(options: dict[str, Any]) -> dict[str, Any]:
         "audit_log": log,
         "audit_policy": policy,
     }
+
+
+def read_prices_option(path: str | None) -> PriceTable | None:
+    """The table of prices of a file. An invalid one ends the command."""
+    from wharfinger.capacity.prices import BadPrices, load_prices
+
+    try:
+        return None if path is None else load_prices(path)
+    except BadPrices as error:
+        raise InputError("\n  ".join(["the prices cannot be used:", *error.problems])) from error
 
 
 def read_audit_policy(path: Path | None) -> AuditPolicy | None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
 
 from wharfinger.api.fields import show
 from wharfinger.api.wording import counted, listed
@@ -20,21 +21,18 @@ _PREEMPTION = re.compile(r",? no new claims to deallocate,|,? preemption: ")
 _NODES, _NAMES = 4, 5  # that are named in a cell
 
 
-@dataclass(frozen=True, slots=True)
-class PlanRow:
+class PlanRow(msgspec.Struct, frozen=True):
     mark: Mark
     cells: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PlanSection:
+class PlanSection(msgspec.Struct, frozen=True):
     title: str
     header: tuple[str, ...]
     rows: Sequence[PlanRow]
 
 
-@dataclass(frozen=True, slots=True)
-class PlanHeadline:
+class PlanHeadline(msgspec.Struct, frozen=True):
     """What happens in a line: the bad news, and the rest."""
 
     bad: str

@@ -8,11 +8,12 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import nullcontext
-from dataclasses import dataclass
 from multiprocessing import active_children
 from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
+
+import msgspec
 
 from wharfinger.cli.exit_status import interruptible
 
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
 _SUFFIXES = (".yaml", ".yml", ".json")
 
 
-@dataclass(frozen=True, slots=True)
-class ScenarioVerdict:
+class ScenarioVerdict(msgspec.Struct, frozen=True):
     """The outcome of one scenario; `problems` has a line of text for each."""
 
     name: str

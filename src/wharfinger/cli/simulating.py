@@ -15,7 +15,7 @@ from wharfinger.cli.exit_status import InputError, interruptible
 if TYPE_CHECKING:
     from wharfinger.api.configuration import Configuration
     from wharfinger.simulate.cluster import SimulatedCluster
-    from wharfinger.simulate.inputs import Inputs
+    from wharfinger.simulate.inputs import Inputs, IsForeign
 
 
 def quiet() -> None:
@@ -25,14 +25,21 @@ def quiet() -> None:
     logging.getLogger("wharfinger").setLevel(logging.ERROR)
 
 
-def read(paths: Iterable[str], config: Path | None = None, *, strict: bool = False, notes: bool = True) -> Inputs:
+def read(
+    paths: Iterable[str],
+    config: Path | None = None,
+    *,
+    strict: bool = False,
+    notes: bool = True,
+    foreign: IsForeign | None = None,
+) -> Inputs:
     """The inputs of files, folders and `-`; a configuration file overrides the one among them. With `notes`, prints what
     was left out and what a snapshot lacks. Raises BadInput."""
     from wharfinger.api.kinds import registry
     from wharfinger.simulate.inputs import files_of, read_inputs
 
     quiet()
-    inputs = read_inputs(files_of(paths, sys.stdin.buffer), registry(), strict=strict)
+    inputs = read_inputs(files_of(paths, sys.stdin.buffer), registry(), strict=strict, foreign=foreign)
     if config is not None:
         inputs.configuration = configured(config, inputs.configuration)
     for note in inputs.notes if notes else ():
@@ -44,7 +51,8 @@ def live_inputs(kubeconfig: str | None, context: str | None) -> tuple[Inputs, fl
     """The state of a live cluster, and the current time."""
     import asyncio
     import time
-    from dataclasses import replace
+
+    from msgspec.structs import replace
 
     from wharfinger.api.configuration import Configuration
     from wharfinger.api.kinds import registry
@@ -101,9 +109,8 @@ def loaded_world(inputs: Inputs) -> SimulatedCluster:
 
 def configured(path: Path, present: Configuration) -> Configuration:
     """The configuration of a file: a WharfingerConfiguration replaces the present one, a KubeSchedulerConfiguration its scheduler block."""
-    from dataclasses import replace
-
     import yaml
+    from msgspec.structs import replace
 
     from wharfinger.api.configuration import KIND, BadConfiguration, load_configuration
     from wharfinger.scheduler import profiles

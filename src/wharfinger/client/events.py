@@ -13,8 +13,9 @@ import zlib
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypedDict, TypeVar, Unpack
+
+import msgspec
 
 from wharfinger.api.errors import AlreadyExists, ApiError, NotFound, ServerTimeout, ServiceUnavailable, TooManyRequests
 from wharfinger.api.kinds.builtin import EVENTS
@@ -78,14 +79,12 @@ class _RecentEntries(Generic[V]):
         return entry
 
 
-@dataclass(slots=True)
-class _Similar:
-    messages: dict[str, None] = field(default_factory=dict)
+class _Similar(msgspec.Struct):
+    messages: dict[str, None] = msgspec.field(default_factory=dict)
     last: float = float("-inf")
 
 
-@dataclass(slots=True)
-class _RecordedEvent:
+class _RecordedEvent(msgspec.Struct):
     """One Event object: `count` occurrences since `first`."""
 
     name: str = ""
@@ -93,8 +92,7 @@ class _RecordedEvent:
     first: float = 0.0
 
 
-@dataclass(slots=True)
-class _TokenBucket:
+class _TokenBucket(msgspec.Struct):
     tokens: float = float(SPAM_BURST)
     at: float = 0.0
 

@@ -10,10 +10,10 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar, cast
 
+import msgspec
 from msgspec.structs import replace
 
 from wharfinger.api.errors import (
@@ -43,8 +43,7 @@ UNCONTESTED_WAIT = 0.5  # seconds in which a lease without another candidate is 
 EVENTS_PER_TURN = 256  # events handled before other tasks may run
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class InformerHandler(Generic[T]):
+class InformerHandler(msgspec.Struct, Generic[T], frozen=True, eq=False):
     """Callbacks for changes. They are called synchronously and in order, after the informer's copy has changed."""
 
     on_add: Callable[[T], None] | None = None
@@ -196,10 +195,16 @@ class Informer(Generic[T]):
         if self._task is None:
             self._task = asyncio.create_task(self.run(), name=f"informer {self.resource.group_plural}")
 
-    async def stop(self) -> None:
+    def cancel(self) -> asyncio.Task[None] | None:
+        """Ends it without waiting; returns the task that ends."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
+        return task
+
+    async def stop(self) -> None:
+        task = self.cancel()
+        if task is not None:
             await asyncio.gather(task, return_exceptions=True)
 
     async def relist(self) -> None:
@@ -429,8 +434,9 @@ class InformerSet:
 
     async def stop(self) -> None:
         self._running = False
-        for informer in self:
-            await informer.stop()
+        # All are cancelled before anything is awaited: whoever stops them may be cancelled, too.
+        ending = [task for informer in self if (task := informer.cancel()) is not None]
+        await asyncio.gather(*ending, return_exceptions=True)
 
 
 def _key(item: Any) -> ObjectKey:

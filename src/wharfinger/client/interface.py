@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Generic, TypedDict, TypeVar, Unpack, overload
+
+import msgspec
 
 from wharfinger.api.kubernetes_version import REFERENCE, KubernetesVersion
 from wharfinger.api.registry import Document, Resource
@@ -27,8 +28,7 @@ class EventType(Enum):
     BOOKMARK = "BOOKMARK"
 
 
-@dataclass(frozen=True, slots=True)
-class ListPage(Generic[T]):
+class ListPage(msgspec.Struct, Generic[T], frozen=True):
     """One response to a list; `continue_token` is empty on the last page."""
 
     items: Sequence[T]
@@ -36,8 +36,7 @@ class ListPage(Generic[T]):
     continue_token: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class WatchEvent(Generic[T]):
+class WatchEvent(msgspec.Struct, Generic[T], frozen=True):
     """`object` is None for bookmarks. `initial_events_end` marks the bookmark that ends the initial events of a
     watch-list."""
 

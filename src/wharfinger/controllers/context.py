@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Hashable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from prometheus_client import CollectorRegistry
+import msgspec
 
 from wharfinger.api.configuration import Configuration
 from wharfinger.api.registry import Document, Registry, Resource
@@ -15,29 +14,28 @@ from wharfinger.client.controller import Controller, Observer
 from wharfinger.client.events import ComponentRecorder, EventRecorder
 from wharfinger.client.informer import Informer, InformerSet
 from wharfinger.client.interface import Client
-from wharfinger.client.metrics import ControllerGauges
 from wharfinger.client.timers import Clock, SystemClock
 from wharfinger.controllers.provision_faults import ProvisionFaults
 
 if TYPE_CHECKING:
+    from wharfinger.client.metrics import ControllerGauges
     from wharfinger.controllers.certificates.authority import SigningAuthority
 
 K = TypeVar("K", bound=Hashable)
 
 
-@dataclass(slots=True)
-class ControllerContext:
+class ControllerContext(msgspec.Struct):
     client: Client
     informers: InformerSet
     recorder: EventRecorder | ComponentRecorder
     registry: Registry  # the kinds that garbage collection and namespace deletion cover
-    clock: Clock = field(default_factory=SystemClock)
-    configuration: Configuration = field(default_factory=Configuration)
-    random: random.Random = field(default_factory=random.Random)
+    clock: Clock = msgspec.field(default_factory=SystemClock)
+    configuration: Configuration = msgspec.field(default_factory=Configuration)
+    random: random.Random = msgspec.field(default_factory=random.Random)
     observer: Observer | None = None
-    gauges: ControllerGauges = field(default_factory=lambda: ControllerGauges(CollectorRegistry()))
+    gauges: ControllerGauges | None = None  # None: nothing is measured
     implicit_heartbeats: bool = False  # simulation: nodes are alive unless marked as down
-    provision_faults: ProvisionFaults = field(default_factory=ProvisionFaults)
+    provision_faults: ProvisionFaults = msgspec.field(default_factory=ProvisionFaults)
     root_ca: str = ""  # PEM of the certificate authority of the API server; empty: not published
     signing: SigningAuthority | None = None  # signs certificates; None: nobody does
     unseen_owners: frozenset[str] = frozenset()  # simulation: uids of owners that a snapshot refers to but lacks

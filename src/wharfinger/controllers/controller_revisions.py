@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -22,8 +21,7 @@ from wharfinger.controllers.ownership import ORPHANS, claim, owner_index
 from wharfinger.controllers.template_hashes import REVISION_HASH, normalized, template_hash
 
 
-@dataclass(frozen=True, slots=True)
-class RevisionHistory:
+class RevisionHistory(msgspec.Struct, frozen=True):
     """All revisions of a workload, oldest first, and the one of its present template."""
 
     revisions: tuple[ControllerRevision, ...]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from datetime import UTC, datetime
-from email.utils import format_datetime
 
 from wharfinger.api.cron import MISSED_LIMIT, BadSchedule, Schedule, latest_missed, parse_schedule, zone_of
 from wharfinger.api.errors import AlreadyExists, ApiError, NotFound, is_terminating_namespace
@@ -151,6 +150,8 @@ class CronJobController(ContextController[ObjectKey]):
     async def _start(self, document: Document, cron: CronJob, scheduled: float, now: float, status: Document) -> None:
         deadline = cron.spec.starting_deadline_seconds
         if deadline is not None and now > scheduled + deadline:
+            from email.utils import format_datetime  # expensive to load, and rarely needed
+
             message = f"Missed scheduled time to start a job: {format_datetime(datetime.fromtimestamp(scheduled, UTC))}"
             self._event(document, "Warning", "MissSchedule", message)
             return

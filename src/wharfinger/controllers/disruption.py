@@ -6,7 +6,8 @@ As upstream, a budget is computed again when it or one of its pods changes, not 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from wharfinger.api.conditions import new_condition, set_condition
 from wharfinger.api.errors import ApiError, Conflict, NotFound
@@ -39,8 +40,7 @@ class NoExpectedCount(Exception):
     """The expected number of pods is unknown: an owner does not exist or has no scale."""
 
 
-@dataclass(frozen=True, slots=True)
-class DisruptionCounts:
+class DisruptionCounts(msgspec.Struct, frozen=True):
     current_healthy: int
     desired_healthy: int
     expected: int

@@ -7,16 +7,16 @@ kept by name. Expectations expire after five minutes, so that a lost event does 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, field
+
+import msgspec
 
 EXPIRY = 300.0  # seconds
 
 
-@dataclass(slots=True)
-class _Expected:
+class _Expected(msgspec.Struct):
     since: float
     creations: int = 0
-    deletions: set[Hashable] = field(default_factory=set)
+    deletions: set[Hashable] = msgspec.field(default_factory=set)
 
     @property
     def met(self) -> bool:

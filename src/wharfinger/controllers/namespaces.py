@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from wharfinger.api.conditions import new_condition, set_condition
 from wharfinger.api.errors import ApiError, Conflict, MethodNotAllowed, NotFound
@@ -18,13 +19,12 @@ FINALIZER = "kubernetes"
 FIRST_WAIT, MAX_WAIT = 1.0, 32.0  # seconds
 
 
-@dataclass(slots=True)
-class Remains:
+class Remains(msgspec.Struct):
     """What is left in a namespace: number of objects by resource, number of objects by finalizer, and failures."""
 
-    objects: dict[str, int] = field(default_factory=dict)
-    finalizers: dict[str, int] = field(default_factory=dict)
-    failures: list[str] = field(default_factory=list)
+    objects: dict[str, int] = msgspec.field(default_factory=dict)
+    finalizers: dict[str, int] = msgspec.field(default_factory=dict)
+    failures: list[str] = msgspec.field(default_factory=list)
 
     @property
     def empty(self) -> bool:

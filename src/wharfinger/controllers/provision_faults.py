@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 PROVISIONING = "wharfinger.dev/provisioning"  # on a claim or its class: `fail`
 PROVISIONING_TIME = "wharfinger.dev/provisioning-time"  # on a claim or its class: a duration, or `never`
 
 
-@dataclass(slots=True)
-class ProvisionFaults:
+class ProvisionFaults(msgspec.Struct):
     """How many provisionings are still to fail. Shared by a scenario and the provisioner."""
 
     failures: int = 0

@@ -7,9 +7,10 @@ informers start.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from functools import cache
 from typing import Any, TypeVar
+
+from msgspec.structs import replace
 
 from wharfinger.api.registry import Resource
 from wharfinger.client.controller import Controller

@@ -7,12 +7,12 @@ import logging
 import os
 import resource
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import yaml
+from msgspec.structs import replace
 
 from wharfinger.api.configuration import Configuration, load_configuration
 from wharfinger.api.errors import ApiError

@@ -6,9 +6,10 @@ applies. Devices without a cause are usable; if enough are, but the search found
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
+
+import msgspec
 
 from wharfinger.api.views import Node
 from wharfinger.api.wording import counted
@@ -23,8 +24,7 @@ from wharfinger.devices.slices import Device, DeviceID
 from wharfinger.devices.usage import DeviceUsage
 
 
-@dataclass(frozen=True, slots=True)
-class RequestDiagnosis:
+class RequestDiagnosis(msgspec.Struct, frozen=True):
     """One request on one node."""
 
     claim: str
@@ -58,15 +58,14 @@ class RequestDiagnosis:
         }
 
 
-@dataclass(slots=True)
-class DeviceDiagnosis:
+class DeviceDiagnosis(msgspec.Struct):
     """Looks at the devices of one node."""
 
     node: Node
     pools: Sequence[Pool]
     usage: DeviceUsage
     classes: Mapping[str, DeviceClass]
-    holders: Mapping[str, str] = field(default_factory=dict)  # claim UID to its name
+    holder: Callable[[DeviceID], str] = lambda device: ""  # the kind and name of the object that holds a device
 
     def of(self, claims: Sequence[ClaimToAllocate]) -> list[RequestDiagnosis]:
         """A diagnosis for each request, and for each alternative of one."""
@@ -101,7 +100,8 @@ class DeviceDiagnosis:
 
     def _causes(self, request: DeviceRequest, pool: Pool, device: Device) -> Iterator[str]:
         if not request.admin_access and self.usage.exclusive(device.id):
-            yield "in use"
+            holder = self.holder(device.id)
+            yield f"reserved by {holder}" if holder else "in use"
         device_class = self.classes.get(request.class_name)
         if device_class is None:
             yield f"without a class: {request.class_name} does not exist"
@@ -141,10 +141,6 @@ class DeviceDiagnosis:
                 for counter, amount in counters.items():
                     left[name][counter] -= amount
         return all(amount >= 0 for counters in left.values() for amount in counters.values())
-
-    def holders_of(self, device: DeviceID) -> list[str]:
-        """The claims that have a device."""
-        return [self.holders.get(uid, uid) for uid in self.usage.holder(device)]
 
 
 def _passed_over(pool: Pool) -> str:

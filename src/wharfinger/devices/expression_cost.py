@@ -11,11 +11,9 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from google.protobuf.any_pb2 import Any as AnyMessage
+from wharfinger.api.protobuf import MessageClasses, unpacked
 
-from wharfinger.api.protobuf import message_classes
-
-_MESSAGES = message_classes(
+_MESSAGES = MessageClasses(
     "cel.estimated",
     {
         "CheckedExpr": "repeated Referenced references = 2; repeated Typed types = 3; bytes expr = 4",
@@ -41,7 +39,6 @@ _MESSAGES = message_classes(
         """,
     },
 )
-_Expr = _MESSAGES["Expr"]
 _STRING, _BYTES = 5, 6
 _TRAVERSAL = 0.1  # of a character
 _PATTERN = 0.25  # of a character of a regular expression
@@ -118,7 +115,7 @@ _Scope = Mapping[str, _ExpressionBound]
 
 def worst_cost(serialized: bytes) -> float:
     """The most that a checked expression costs."""
-    checked = _MESSAGES["CheckedExpr"].FromString(AnyMessage.FromString(serialized).value)
+    checked = _MESSAGES["CheckedExpr"].FromString(unpacked(serialized))
     types = {each.id: each.type for each in checked.types}
     names = {each.id: each.reference.name for each in checked.references}
     return _WorstCase(types, names).of(checked.expr, {}).cost
@@ -138,7 +135,7 @@ class _WorstCase:
         self._names = names
 
     def of(self, data: bytes, scope: _Scope) -> _ExpressionBound:
-        expr = _Expr.FromString(data)
+        expr = _MESSAGES["Expr"].FromString(data)
         name = self._names.get(expr.id, "")
         if name in ("device.attributes", "device.capacity") and (
             expr.HasField("select") or expr.HasField("identifier")
@@ -189,7 +186,7 @@ class _WorstCase:
         operand = self.of(expr.select.operand, scope)
         if expr.select.test_only:
             return self._sized(expr, operand.cost, ())
-        kind = self._types.get(_Expr.FromString(expr.select.operand).id)
+        kind = self._types.get(_MESSAGES["Expr"].FromString(expr.select.operand).id)
         own = 1.0 if kind is not None and (kind.map or kind.message or kind.parameter) else 0.0
         path = (*operand.path, expr.select.field) if operand.path else ()
         if operand.path == ("device", "attributes", "@values"):
@@ -204,7 +201,7 @@ class _WorstCase:
     def _comprehension(self, expr: Any, scope: _Scope) -> _ExpressionBound:
         loop = expr.comprehension
         values, initial = self.of(loop.range, scope), self.of(loop.initial, scope)
-        condition = _Expr.FromString(loop.condition)
+        condition = _MESSAGES["Expr"].FromString(loop.condition)
         if not values.size and condition.HasField("constant") and not condition.constant.bool_value:
             bound = {**scope, loop.accumulator: initial}  # cel.bind
             result = self.of(loop.result, bound)
@@ -214,13 +211,13 @@ class _WorstCase:
         each = self.of(loop.condition, inside).cost + (step := self.of(loop.step, inside)).cost
         result = self.of(loop.result, {**scope, loop.accumulator: initial})
         cost = values.cost + initial.cost + result.cost + _times(values.bound, each)
-        collects = _Expr.FromString(loop.initial)
+        collects = _MESSAGES["Expr"].FromString(loop.initial)
         if collects.HasField("list") or collects.HasField("struct"):
             return _ExpressionBound(cost, values.bound, (), step.item)
         return _ExpressionBound(cost, initial.size)
 
     def _elements(self, loop: Any, values: _ExpressionBound) -> dict[str, _ExpressionBound]:
-        kind = self._types.get(_Expr.FromString(loop.range).id)
+        kind = self._types.get(_MESSAGES["Expr"].FromString(loop.range).id)
         is_list = values.item is not None or (kind is not None and bool(kind.list))
         size = None if values.item is None or math.isinf(values.item.size) else values.item.size
 
@@ -269,7 +266,7 @@ class _WorstCase:
 
     def _searched(self, data: bytes, values: _ExpressionBound) -> float:
         """A comparison with every element of a list, or of a text. The sizes of texts in lists are not known."""
-        kind = self._types.get(_Expr.FromString(data).id)
+        kind = self._types.get(_MESSAGES["Expr"].FromString(data).id)
         if kind is None or not kind.list:
             return _scaled(values.bound, _TRAVERSAL)
         texts = _MESSAGES["ListType"].FromString(kind.list).element.primitive in (_STRING, _BYTES)

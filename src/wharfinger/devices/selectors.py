@@ -11,23 +11,23 @@ always present, and everything else reads `device.present.…`.
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping
 from functools import cache, lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from cel_expr_python import cel
-from google.protobuf import struct_pb2
-from google.protobuf.any_pb2 import Any as AnyMessage
-from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
-from google.protobuf.descriptor_pool import DescriptorPool
 
-from wharfinger.api.protobuf import message_classes
+from wharfinger.api.protobuf import MessageClasses, unpacked
 from wharfinger.cel import CostExceeded, Environment, EvaluationError, InvalidExpression, Program, values
-from wharfinger.cel.checking import QUANTITY, checking_functions, declare_types
+from wharfinger.cel.checking import QUANTITY, checking_functions, comparisons_of_numbers, declare_types
 from wharfinger.cel.cost import Extent
 from wharfinger.devices.expression_cost import worst_cost
+from wharfinger.devices.expression_literals import literal_faults
 from wharfinger.devices.slices import DeviceContent, Document
+
+if TYPE_CHECKING:
+    from google.protobuf.descriptor_pool import DescriptorPool
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
@@ -63,7 +63,10 @@ class DeviceSelector:
     def __init__(self, text: str) -> None:
         self.text = text
         try:
-            checked = _checking().compile(text)
+            checked = _checking().compile(_PRESENCE.sub(_always_present, text))
+            fault = next(literal_faults(checked.checked), "") or _fault(checked.functions)
+            if fault:
+                raise InvalidExpression(f"compilation failed: {fault}")
             if checked.type not in ("bool", "dyn"):
                 raise InvalidExpression(f"must evaluate to bool or the unknown type, not {checked.type}")
             serialized, self._domains = _with_separate_look_ups(checked.checked)
@@ -75,7 +78,7 @@ class DeviceSelector:
 
     def is_too_complex(self) -> bool:
         """Whether an API server refuses the expression because of what it may cost on the largest device."""
-        return worst_cost(_checking().compile(self.text).checked) > _MOST_COST
+        return worst_cost(_checking().compile(_PRESENCE.sub(_always_present, self.text)).checked) > _MOST_COST
 
     def matches(self, content: DeviceContent) -> bool:
         """Whether the expression is true for a device. Raises SelectorError."""
@@ -113,6 +116,22 @@ class DeviceSelector:
                 return result.message
             added.add(result.key)  # it may be a domain whose name is computed
         return result.message if isinstance(result, _MissingKey) else result
+
+
+_PRESENCE = re.compile(r"\bhas\(\s*device\s*\.\s*(?:attributes|capacity)\s*\)")
+
+
+def _always_present(match: re.Match[str]) -> str:
+    """The same question for a member that the checker does not take for a variable, padded so that columns in errors stay."""
+    return "has(device.driver".ljust(len(match[0]) - 1) + ")"
+
+
+def _fault(functions: Collection[str]) -> str:
+    """Functions that are not available: the size of what they make cannot be bounded."""
+    return next((f"{name} is not supported" for name in _UNBOUNDED if name in functions), "")
+
+
+_UNBOUNDED = ("lists.range", "cel.@mapInsert")
 
 
 def _member(content: DeviceContent, kind: str, domain: str, name: str) -> Any:
@@ -253,23 +272,29 @@ def _not_bool(result: Any) -> str:
 
 # -- environments
 
-_FIELD = FieldDescriptorProto
+# Those of pkg/cel/environment/base.go in k8s.io/apiserver.
+_EXTENSIONS = {"strings": 2, "optional": None, "bindings": None, "lists": 2, "two-var-comprehensions": None}
 
 
 def _types() -> DescriptorPool:
     """`kubernetes.DRADevice`, with maps by domain."""
+    from google.protobuf import struct_pb2
+    from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Field
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+    from google.protobuf.descriptor_pool import DescriptorPool
+
     file = FileDescriptorProto(name="device.proto", package="kubernetes", syntax="proto3")
     file.dependency.append("google/protobuf/struct.proto")
     device = file.message_type.add(name="DRADevice")
-    device.field.add(name="driver", number=1, type=_FIELD.TYPE_STRING, label=_FIELD.LABEL_OPTIONAL)
-    device.field.add(name="allowMultipleAllocations", number=2, type=_FIELD.TYPE_BOOL, label=_FIELD.LABEL_OPTIONAL)
+    device.field.add(name="driver", number=1, type=Field.TYPE_STRING, label=Field.LABEL_OPTIONAL)
+    device.field.add(name="allowMultipleAllocations", number=2, type=Field.TYPE_BOOL, label=Field.LABEL_OPTIONAL)
     for number, name in ((3, "attributes"), (4, "capacity")):
         entry = device.nested_type.add(name=f"{name.capitalize()}Entry")
         entry.options.map_entry = True
-        entry.field.add(name="key", number=1, type=_FIELD.TYPE_STRING, label=_FIELD.LABEL_OPTIONAL)
-        value = entry.field.add(name="value", number=2, type=_FIELD.TYPE_MESSAGE, label=_FIELD.LABEL_OPTIONAL)
+        entry.field.add(name="key", number=1, type=Field.TYPE_STRING, label=Field.LABEL_OPTIONAL)
+        value = entry.field.add(name="value", number=2, type=Field.TYPE_MESSAGE, label=Field.LABEL_OPTIONAL)
         value.type_name = ".google.protobuf.Struct"
-        member = device.field.add(name=name, number=number, type=_FIELD.TYPE_MESSAGE, label=_FIELD.LABEL_REPEATED)
+        member = device.field.add(name=name, number=number, type=Field.TYPE_MESSAGE, label=Field.LABEL_REPEATED)
         member.type_name = f".kubernetes.DRADevice.{entry.name}"
     pool = DescriptorPool()
     pool.AddSerializedFile(struct_pb2.DESCRIPTOR.serialized_pb)
@@ -293,19 +318,20 @@ def _checking() -> Environment:
             _CAPACITY: by_domain(text, cel.Type.Map(text, QUANTITY)),
         },
         types=_pool(),
-        library=checking_functions(),
+        library=[*checking_functions(), *comparisons_of_numbers()],
+        extensions=_EXTENSIONS,
     )
 
 
 @cache
 def _running() -> Environment:
     names = ("device", _ATTRIBUTES, _CAPACITY, f"{_PRESENT}attributes", f"{_PRESENT}capacity")
-    return Environment(dict.fromkeys(names, cel.Type.DYN), types=_pool())
+    return Environment(dict.fromkeys(names, cel.Type.DYN), types=_pool(), extensions=_EXTENSIONS)
 
 
 # -- look-ups of domains
 
-_MESSAGES = message_classes(
+_MESSAGES = MessageClasses(
     "cel.checked",
     {
         "CheckedExpr": "repeated Referenced references = 2; bytes expr = 4",
@@ -324,12 +350,13 @@ _MESSAGES = message_classes(
         "Comprehension": "bytes range = 2; bytes initial = 4; bytes condition = 5; bytes step = 6; bytes result = 7",
     },
 )
-_Expr = _MESSAGES["Expr"]
 _LOOK_UPS = frozenset(("_[_]", "_[?_]", "_?._"))
 
 
 def _with_separate_look_ups(serialized: bytes) -> tuple[bytes, frozenset[str]]:
     """The expression with other uses than look-ups reading what is present, and the domains that it names."""
+    from google.protobuf.any_pb2 import Any as AnyMessage
+
     envelope = AnyMessage.FromString(serialized)
     checked = _MESSAGES["CheckedExpr"].FromString(envelope.value)
     maps = {
@@ -356,11 +383,11 @@ class _ReadsMore(Exception):
 def _reads(serialized: bytes) -> tuple[tuple[str, str, str], ...] | None:
     """The attributes and capacities that an expression looks up, as (kind, domain, name); None if that is not all that it
     reads of them."""
-    checked = _MESSAGES["CheckedExpr"].FromString(AnyMessage.FromString(serialized).value)
+    checked = _MESSAGES["CheckedExpr"].FromString(unpacked(serialized))
     names = {each.id: each.reference.name for each in checked.references if each.reference.name.startswith("device")}
     found: dict[tuple[str, str, str], None] = {}
     try:
-        _collect(_Expr.FromString(checked.expr), names, found)
+        _collect(_MESSAGES["Expr"].FromString(checked.expr), names, found)
     except _ReadsMore:
         return None
     return tuple(found)
@@ -385,15 +412,15 @@ def _collect(expr: Any, names: Mapping[int, str], found: dict[tuple[str, str, st
     elif expr.id in names:
         raise _ReadsMore  # the device as a whole
     for part in _parts(expr):
-        _collect(_Expr.FromString(part), names, found)
+        _collect(_MESSAGES["Expr"].FromString(part), names, found)
 
 
 def _looked_up(expr: Any) -> tuple[Any, str] | None:
     """The operand and the constant key of an index, a field access, or `key in map`."""
     if expr.HasField("select"):
-        return _Expr.FromString(expr.select.operand), expr.select.field
+        return _MESSAGES["Expr"].FromString(expr.select.operand), expr.select.field
     if expr.HasField("call") and len(expr.call.args) == 2:
-        function, (first, second) = expr.call.function, map(_Expr.FromString, expr.call.args)
+        function, (first, second) = expr.call.function, map(_MESSAGES["Expr"].FromString, expr.call.args)
         if function in _LOOK_UPS and second.HasField("constant"):
             return first, second.constant.string_value
         if function == "@in" and first.HasField("constant") and _looked_up(second) is not None:
@@ -417,11 +444,14 @@ def _parts(expr: Any) -> Iterator[bytes]:
 
 def _look_ups(data: bytes) -> Iterator[tuple[int, str]]:
     """The operand of each index or field access, by its number in the expression, and the key if it is a constant."""
-    expr = _Expr.FromString(data)
+    expr = _MESSAGES["Expr"].FromString(data)
     if expr.HasField("select"):
-        yield _Expr.FromString(expr.select.operand).id, expr.select.field
+        yield _MESSAGES["Expr"].FromString(expr.select.operand).id, expr.select.field
     elif expr.HasField("call") and expr.call.function in _LOOK_UPS and len(expr.call.args) == 2:
-        key = _Expr.FromString(expr.call.args[1])
-        yield _Expr.FromString(expr.call.args[0]).id, key.constant.string_value if key.HasField("constant") else ""
+        key = _MESSAGES["Expr"].FromString(expr.call.args[1])
+        yield (
+            _MESSAGES["Expr"].FromString(expr.call.args[0]).id,
+            key.constant.string_value if key.HasField("constant") else "",
+        )
     for part in _parts(expr):
         yield from _look_ups(part)

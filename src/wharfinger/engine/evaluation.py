@@ -13,7 +13,7 @@ from wharfinger.api.views import Pod
 from wharfinger.engine.answers import Answers
 from wharfinger.engine.outcome import NARROWED, Diagnosis, Explanation
 from wharfinger.engine.preparation import Filters, PreparedShape
-from wharfinger.framework.columns import Bools, Ints, Rows
+from wharfinger.framework.columns import Bools, Ints, Rows, distinct
 from wharfinger.framework.plugin import Prepared, Scope
 from wharfinger.framework.simulation import Overlay, Simulation
 from wharfinger.framework.stand_ins import priority_for_room
@@ -122,7 +122,7 @@ def refusals(tables: Tables, shape: PreparedShape, pod: Pod) -> tuple[list[tuple
         if refused.any():
             found = codes[refused]
             rows = left[refused]
-            for code in np.unique(found).tolist():
+            for code in distinct(found).tolist():
                 groups.append((prepared.status(code).by(name), rows[found == code].tolist()))
             left = left[~refused]
     passed = []

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
+
+import msgspec
 
 from wharfinger.api.views import Pod
 from wharfinger.framework.prebinding import Write
@@ -73,8 +74,7 @@ class Diagnosis:
         return f"{text} {self.post_filter}" if self.post_filter else text
 
 
-@dataclass(slots=True)
-class Decision:
+class Decision(msgspec.Struct):
     """The node for a pod, or why there is none; `error` is set if scheduling failed."""
 
     node: str | None = None
@@ -89,8 +89,7 @@ class Decision:
         return self.error or ("" if self.diagnosis is None else self.diagnosis.message)
 
 
-@dataclass(slots=True)
-class Explanation:
+class Explanation(msgspec.Struct):
     """The verdict on every node: the refusing plugin and its reasons, or the weighted score of every plugin."""
 
     refused: dict[str, Status]
@@ -124,8 +123,7 @@ class Explanation:
         return {"nodes": nodes}
 
 
-@dataclass(slots=True)
-class Candidate:
+class Candidate(msgspec.Struct):
     """A node where evictions make room: the pods to evict, most important first, and the number of violated budgets."""
 
     node: str
@@ -134,14 +132,13 @@ class Candidate:
     rank: tuple[float, ...] = ()  # smaller is better
 
 
-@dataclass(slots=True)
-class PreemptionResult:
+class PreemptionResult(msgspec.Struct):
     eligible: bool
     message: str = ""  # why there is no node, as events show it
     plugins: frozenset[str] = frozenset()  # those that would refuse the pod on every node even after evictions
     node: str | None = None
-    candidates: Mapping[str, Candidate] = field(default_factory=dict)
-    chosen: list[str] = field(default_factory=list)  # all nodes with the best rank
+    candidates: Mapping[str, Candidate] = msgspec.field(default_factory=dict)
+    chosen: list[str] = msgspec.field(default_factory=list)  # all nodes with the best rank
     helps_nowhere: bool = False  # evictions help on no node
     writes: tuple[Write, ...] = ()  # what other plugins want changed so that a later attempt succeeds
 

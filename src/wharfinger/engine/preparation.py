@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from wharfinger.framework.plugin import Plugin, Prepared
 from wharfinger.framework.shapes import Shape
@@ -16,8 +17,7 @@ Filters = Sequence[tuple[str, Prepared]]
 """Filters by plugin name, in the order in which they run."""
 
 
-@dataclass(frozen=True, slots=True)
-class ScoringPlugin:
+class ScoringPlugin(msgspec.Struct, frozen=True):
     plugin: str
     prepared: Prepared
     weight: int

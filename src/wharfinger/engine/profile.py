@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -28,14 +27,13 @@ class BadArguments(ValueError):
         self.errors = errors
 
 
-@dataclass(frozen=True, slots=True)
-class ProfileSpec:
+class ProfileSpec(msgspec.Struct, frozen=True):
     """One scheduler name: the plugins at each extension point, in order, their score weights and arguments."""
 
     scheduler_name: str
     points: Mapping[str, tuple[str, ...]]
-    weights: Mapping[str, int] = field(default_factory=dict)
-    args: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    weights: Mapping[str, int] = msgspec.field(default_factory=dict)
+    args: Mapping[str, Mapping[str, Any]] = msgspec.field(default_factory=dict)
 
 
 def default_profile(
@@ -99,9 +97,11 @@ class Profile:
             point: tuple(self.plugins[name] for name in spec.points.get(point, ())) for point in EXTENSION_POINTS
         }
         handled = any(plugin.handles_resources for plugin in self.at["filter"])
+        self.weights = {name: spec.weights.get(name) or plugin.weight for name, plugin in self.plugins.items()}
+        device_scorers = [(plugin, self.weights[plugin.name]) for plugin in self.at["deviceScore"]]
         for plugin in self.plugins.values():
             plugin.beside_handler = handled
-        self.weights = {name: spec.weights.get(name) or plugin.weight for name, plugin in self.plugins.items()}
+            plugin.device_scorers = device_scorers
         self._keyed = tuple(
             plugin for plugin in self.plugins.values() if type(plugin).shape_key is not Plugin.shape_key
         )

@@ -12,6 +12,7 @@ from functools import cache
 from wharfinger import plugins as package
 from wharfinger.api.kubernetes_version import REFERENCE, KubernetesVersion
 from wharfinger.engine.unsupported import Unsupported
+from wharfinger.entry_points import entry_points
 from wharfinger.framework.plugin import Plugin
 from wharfinger.system import systems
 
@@ -25,15 +26,13 @@ class BadPlugin(ValueError):
 @cache
 def known_plugins(kubernetes: KubernetesVersion = REFERENCE) -> dict[str, type[Plugin]]:
     """All plugin classes by name, in the order in which they run by default in this version."""
-    from importlib.metadata import entry_points  # slow to import
-
     found: list[type[Plugin]] = []
     for info in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
         found += getattr(importlib.import_module(info.name), "plugins", ())
     found.append(Unsupported)
     for system in systems():
         found += system.plugins()
-    for point in entry_points(group=GROUP):
+    for point in entry_points(GROUP):
         found.append(_checked(point.load(), f"{GROUP}: {point.name} = {point.value}"))
     return in_order(found, kubernetes)
 

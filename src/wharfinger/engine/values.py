@@ -17,7 +17,7 @@ from wharfinger.engine.cluster import ClusterScope, NormalizedScorer
 from wharfinger.engine.front import Front
 from wharfinger.engine.preparation import PreparedShape
 from wharfinger.engine.rows import RowScope
-from wharfinger.framework.columns import Bools, Flags, IntColumn, Ints, Rows
+from wharfinger.framework.columns import Bools, Flags, IntColumn, Ints, Rows, distinct
 from wharfinger.framework.plugin import Scope
 from wharfinger.framework.tables import Tables
 
@@ -132,7 +132,7 @@ class RowValues:
             return
         filtered, all_changed = self._refresh_cluster()
         if node_rows:
-            self._refresh_nodes(np.unique(node_rows))
+            self._refresh_nodes(distinct(node_rows))
             all_changed = True
         if pod_rows:
             if len(pod_rows) <= self._row_scope.few:
@@ -140,7 +140,7 @@ class RowValues:
             else:
                 rows = np.array(pod_rows, dtype=np.int64)
                 if len(rows) > 256:
-                    rows = np.unique(rows)
+                    rows = distinct(rows)
                 all_changed = self._refresh_rows(rows[tables.alive.take(rows)]) or all_changed
         if all_changed or (filtered and (self._sensitive or self._overlaid)):
             self._combine()

@@ -8,9 +8,9 @@ matching pods on each node. Equal terms and selections share a counter; `Counter
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 
 from wharfinger.framework.columns import Bools, Ints, LabelColumn, Rows
@@ -70,8 +70,7 @@ class DomainCounter:
         return self.counts.take(codes, mode="wrap")
 
 
-@dataclass(frozen=True, slots=True)
-class TermKind:
+class TermKind(msgspec.Struct, frozen=True):
     """An affinity term of a pod on a node, with the rule it belongs to and its weight if it is a preferred one."""
 
     rule: str  # requiredAffinity, requiredAntiAffinity, preferredAffinity, preferredAntiAffinity
@@ -94,8 +93,7 @@ class TermCounter(DomainCounter):
         super().add(row, amount)
 
 
-@dataclass(frozen=True, slots=True)
-class PodSelection:
+class PodSelection(msgspec.Struct, frozen=True):
     """Pods that meet every part: a set of namespaces (None for all) and a label selector."""
 
     parts: tuple[tuple[frozenset[str] | None, PodSelector], ...]

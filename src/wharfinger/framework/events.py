@@ -7,11 +7,12 @@ wakes a pod, the scheduling queue asks the hints of the plugins that refused it.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from enum import Flag, auto
 from functools import reduce
 from operator import or_
 from typing import Any
+
+import msgspec
 
 from wharfinger.api.keys import ObjectKey
 from wharfinger.api.resources import requests
@@ -63,8 +64,7 @@ Hint = Callable[[Pod, Any, Any], bool]
 """(the waiting pod, the object before, the object after) -> whether the pod may have become schedulable."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterEvent:
+class ClusterEvent(msgspec.Struct, frozen=True):
     """A change of an object; `old` is None for additions, `new` for deletions."""
 
     kind: str
@@ -73,8 +73,7 @@ class ClusterEvent:
     new: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class WakeUp:
+class WakeUp(msgspec.Struct, frozen=True):
     """An event that can change a plugin's refusal; without a hint the pod is always retried. `pods` narrows down the pods
     for which the hint is asked."""
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class AskedAmount:
+
+class AskedAmount(msgspec.Struct, frozen=True):
     """How much of a resource a pod asks for, and how much of it a node has free: cpu in thousandths, others whole."""
 
     resource: str
@@ -19,8 +19,7 @@ class AskedAmount:
         return max(self.asked - self.free, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class ExplainedTable:
+class ExplainedTable(msgspec.Struct, frozen=True):
     """Facts about a pod, such as the units of its policy or the reservations that it may use."""
 
     title: str
@@ -31,8 +30,7 @@ class ExplainedTable:
         return {"title": self.title, "rows": [dict(zip(self.header, row, strict=True)) for row in self.rows]}
 
 
-@dataclass(frozen=True, slots=True)
-class Suggestion:
+class Suggestion(msgspec.Struct, frozen=True):
     """A change to an object of a system that may let a pod in; whoever shows it tries it first."""
 
     kind: str  # of the object

@@ -5,8 +5,7 @@ Slower than plugins over rows, but still incremental: only rows whose node or po
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from wharfinger.api.views import Node, Pod
@@ -19,8 +18,7 @@ from wharfinger.framework.status import SUCCESS, Status, unschedulable
 from wharfinger.framework.tables import Tables
 
 
-@dataclass(frozen=True, slots=True)
-class NodeInfo:
+class NodeInfo(msgspec.Struct, frozen=True):
     """A node, the pods on it, and its resources (cpu in millicores, everything else in whole units)."""
 
     node: Node

@@ -6,14 +6,14 @@ A malformed selector raises BadSelector, which the caller reports.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from wharfinger.api.selectors import LabelSelector, Requirements, matches
 from wharfinger.api.views.pods import PodAffinityTerm
 
 
-@dataclass(frozen=True, slots=True)
-class PodSelector:
+class PodSelector(msgspec.Struct, frozen=True):
     """A label selector over pods; `requirements` is None for an absent selector, which matches nothing."""
 
     requirements: Requirements | None
@@ -35,8 +35,7 @@ def pod_selector(selector: LabelSelector | None) -> PodSelector:
     return NOTHING if selector is None else PodSelector(selector.compile())
 
 
-@dataclass(frozen=True, slots=True)
-class AffinityTerm:
+class AffinityTerm(msgspec.Struct, frozen=True):
     """A term of pod affinity: which pods, in which namespaces, in which topology."""
 
     topology_key: str

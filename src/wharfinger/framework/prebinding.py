@@ -4,8 +4,9 @@ scheduler's binder writes and waits."""
 from __future__ import annotations
 
 from collections.abc import Collection, Generator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal
+
+import msgspec
 
 from wharfinger.framework.status import Status, error
 
@@ -16,15 +17,14 @@ Watched = tuple[str, str, str]
 Verb = Literal["create", "patch", "get", "delete"]
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
+class Write(msgspec.Struct, frozen=True):
     """A merge patch of an object, or of one of its subresources. If it contains a resource version, it fails when the
     object has changed since. With another verb: the object to create, or its latest version, or its deletion."""
 
     kind: str
     namespace: str
     name: str
-    patch: Mapping[str, Any] = field(default_factory=dict)
+    patch: Mapping[str, Any] = msgspec.field(default_factory=dict)
     subresource: str = ""
     verb: Verb = "patch"
 
@@ -53,6 +53,10 @@ class Preparation:
     def undo(self) -> Steps:
         """What to write after all if the pod is not bound."""
         yield from ()
+
+    def waiting_for(self) -> tuple[str, str] | None:
+        """The reason and message of an event on the pod, once the steps are done and there is something to wait for."""
+        return None
 
     def check(self) -> Status | None:
         """Success, an error that ends the bind, or None to keep waiting."""

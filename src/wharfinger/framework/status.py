@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from enum import Enum
+
+import msgspec
+from msgspec.structs import replace
 
 
 class Code(Enum):
@@ -15,8 +17,7 @@ class Code(Enum):
     UNRESOLVABLE = "UnschedulableAndUnresolvable"  # does not fit, and evictions do not help
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
+class Status(msgspec.Struct, frozen=True):
     code: Code
     reasons: tuple[str, ...] = ()
     plugin: str = ""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from wharfinger.api.registry import Document
 from wharfinger.fuzz.playing import PlayedHistory, play_steps

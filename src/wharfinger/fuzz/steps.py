@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec.structs import replace
 
 from wharfinger.api.registry import Document, Resource
 from wharfinger.scenario.document import Delete, ObjectTarget, Patch, ScenarioFault, ScenarioStep
@@ -53,8 +55,18 @@ def deleted(label: str, resource: Resource, target: Document, grace_period: int 
 
 
 def faulted(label: str, **fault: Any) -> FuzzStep:
-    document = {name: f"{value}s" if name == "delay" else value for name, value in fault.items()}
-    return FuzzStep(None, ScenarioStep(faults=(ScenarioFault(**fault),)), label, {"fault": document})
+    return disturbed(label, fault)
+
+
+def disturbed(label: str, *faults: Document) -> FuzzStep:
+    """Several faults at once."""
+    documents = [{name: f"{value}s" if name == "delay" else value for name, value in fault.items()} for fault in faults]
+    step = ScenarioStep(faults=tuple(ScenarioFault(**fault) for fault in faults))
+    return FuzzStep(None, step, label, {"fault": documents if len(documents) > 1 else documents[0]})
+
+
+def two_candidates() -> FuzzStep:
+    return faulted("two candidates", standby="scheduler")
 
 
 def rest() -> FuzzStep:

@@ -21,7 +21,9 @@ _SCHEDULER = (
     RoleRule("apps", "replicasets statefulsets", READ),
     RoleRule("policy", "poddisruptionbudgets", READ),
     RoleRule("storage.k8s.io", "csidrivers csinodes csistoragecapacities storageclasses volumeattachments", READ),
-    RoleRule("resource.k8s.io", "deviceclasses devicetaintrules resourceclaims resourceslices", READ),
+    RoleRule(
+        "resource.k8s.io", "deviceclasses devicetaintrules resourceclaims resourceclaimtemplates resourceslices", READ
+    ),
     RoleRule("resource.k8s.io", "resourceclaims", "create delete patch update"),
     RoleRule("resource.k8s.io", "resourceclaims/binding resourceclaims/status", "patch update"),
     *REVIEWS,  # who reads metrics

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from wharfinger.api.quantity import family, format_nano, milli_value, parse_nano, value
 from wharfinger.api.resources import CPU, Amounts, requests
@@ -14,8 +15,7 @@ from wharfinger.api.views.nodes import NodeStatus
 DEFAULT_PODS = 110
 
 
-@dataclass(frozen=True, slots=True)
-class InsufficientResource:
+class InsufficientResource(msgspec.Struct, frozen=True):
     """A resource of which the node does not have enough; `str` is the kubelet's message."""
 
     resource: str
@@ -30,12 +30,11 @@ class InsufficientResource:
         )
 
 
-@dataclass(slots=True)
-class NodeUsage:
+class NodeUsage(msgspec.Struct):
     """The sum of the requests of all pods that a node has admitted."""
 
-    pods: dict[str, Amounts] = field(default_factory=dict)  # requests by pod UID
-    used: Amounts = field(default_factory=dict)
+    pods: dict[str, Amounts] = msgspec.field(default_factory=dict)  # requests by pod UID
+    used: Amounts = msgspec.field(default_factory=dict)
 
     def add(self, uid: str, requested: Amounts) -> None:
         before = self.pods.get(uid)

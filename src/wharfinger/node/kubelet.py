@@ -6,8 +6,6 @@ keeps leases and node status.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import msgspec
 
 from wharfinger.api.errors import NotFound
@@ -33,8 +31,7 @@ from wharfinger.plugins.node_ports import PORTS_TAKEN, conflict
 from wharfinger.system import systems
 
 
-@dataclass(frozen=True, slots=True)
-class ManagedNodes:
+class ManagedNodes(msgspec.Struct, frozen=True):
     """Selects the nodes to simulate: those marked as simulated and, with `everything`, all that are not marked otherwise.
 
     With `as_reported` a node is what its Ready condition says: Unknown means that its kubelet is silent. That is how

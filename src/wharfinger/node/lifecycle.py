@@ -5,8 +5,6 @@ There is no state between calls, so a restarted kubelet continues where the last
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import msgspec
 
 from wharfinger.api.conditions import transition_time
@@ -25,8 +23,7 @@ _STARTING = ("", "ContainerCreating", "PodInitializing")  # reasons why a contai
 DEADLINE_MESSAGE = "Pod was active on the node longer than the specified deadline"
 
 
-@dataclass(frozen=True, slots=True)
-class PodStep:
+class PodStep(msgspec.Struct, frozen=True):
     """What to do for a pod: write `status` as a strategic merge patch (the pod is reconciled again when the change arrives),
     `delete` it to complete a graceful deletion, or reconcile it after `wait` seconds.
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from wharfinger.api.registry import Document
 from wharfinger.node.annotations import SAMPLE, SIMULATED
 
 
-@dataclass(frozen=True, slots=True)
-class NodeSample:
+class NodeSample(msgspec.Struct, frozen=True):
     """What all nodes of a sample have in common."""
 
     cpu: str = "8"
@@ -19,8 +19,8 @@ class NodeSample:
     zones: Sequence[str] = ("zone-a", "zone-b", "zone-c")
     region: str = "local"
     prefix: str = "node"
-    labels: Mapping[str, str] = field(default_factory=dict)
-    resources: Mapping[str, str] = field(default_factory=dict)  # additional capacity, such as devices
+    labels: Mapping[str, str] = msgspec.field(default_factory=dict)
+    resources: Mapping[str, str] = msgspec.field(default_factory=dict)  # additional capacity, such as devices
     taints: Sequence[Document] = ()
 
 

@@ -4,8 +4,9 @@ errors have field paths."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from wharfinger.api.fields import FieldError, invalid, not_supported, required, wrong_type
 from wharfinger.api.registry import Document, Registry, Resource
@@ -41,8 +42,7 @@ WATCH_FAULTS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectTarget:
+class ObjectTarget(msgspec.Struct, frozen=True):
     """One object named by kind and name."""
 
     resource: Resource
@@ -50,21 +50,18 @@ class ObjectTarget:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Patch:
+class Patch(msgspec.Struct, frozen=True):
     target: ObjectTarget
     merge: Document
     subresource: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Delete:
+class Delete(msgspec.Struct, frozen=True):
     target: ObjectTarget
     grace_period: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ScenarioFault:
+class ScenarioFault(msgspec.Struct, frozen=True):
     """An injected fault; exactly one of the groups of fields is set."""
 
     bind: str = ""  # fail or slow
@@ -79,22 +76,22 @@ class ScenarioFault:
     request: str = ""  # one of REQUEST_FAULTS: what happens to the next requests
     watch: str = ""  # one of WATCH_FAULTS: what happens to the next events of watches
     crash: str = ""  # scheduler, controllers, nodes or standby: killed, and started again after `delay`
-    after: int = 0  # of a crash: the number of its own writes after which it is killed
+    after: int = 0  # of a crash or a pause: the number of its own writes after which it happens
     pause: str = ""  # a component that stands still for `delay`
+    skew: str = ""  # a component whose clock is `delay` ahead, or with `behind`, behind; 0 ends it
+    behind: bool = False
     standby: str = ""  # scheduler: a second one is started, and both take part in a leader election
     by: str = ""  # the component whose requests and watches are concerned; empty: all
     to: str = ""  # the kind concerned, such as pods or pods/binding; empty: all
 
 
-@dataclass(frozen=True, slots=True)
-class FieldExpectation:
+class FieldExpectation(msgspec.Struct, frozen=True):
     path: Path
     wanted: Any
     matches: Matcher
 
 
-@dataclass(frozen=True, slots=True)
-class Expectation:
+class Expectation(msgspec.Struct, frozen=True):
     resource: Resource
     namespace: str = ""
     name: str = ""
@@ -112,8 +109,7 @@ class Expectation:
         return f"{self.resource.kind} {where}{what}"
 
 
-@dataclass(frozen=True, slots=True)
-class ScenarioStep:
+class ScenarioStep(msgspec.Struct, frozen=True):
     at: float | None = None
     user: str = ""
     apply: tuple[Document, ...] = ()
@@ -129,11 +125,10 @@ class ScenarioStep:
         return bool(self.apply or self.patches or self.deletes or self.faults)
 
 
-@dataclass(frozen=True, slots=True)
-class Scenario:
+class Scenario(msgspec.Struct, frozen=True):
     name: str
     description: str = ""
-    start: float = field(default_factory=lambda: parse_time(DEFAULT_START))
+    start: float = msgspec.field(default_factory=lambda: parse_time(DEFAULT_START))
     start_given: bool = False
     steps: tuple[ScenarioStep, ...] = ()
     invariants: tuple[str, ...] = ()  # names of what must hold after every step; see `wharf fuzz`
@@ -309,7 +304,8 @@ class _ScenarioParser:
             "request": ("request", "by", "to", "count", "delay"),
             "watch": ("watch", "by", "to", "count", "delay"),
             "crash": ("crash", "after", "delay"),
-            "pause": ("pause", "delay"),
+            "pause": ("pause", "after", "delay"),
+            "skew": ("skew", "delay", "behind"),
             "standby": ("standby",),
         }
         form = next((name for name in forms if name in item), None)
@@ -325,6 +321,7 @@ class _ScenarioParser:
             "watch": WATCH_FAULTS,
             "crash": COMPONENTS,
             "pause": COMPONENTS,
+            "skew": COMPONENTS,
             "standby": ("scheduler",),
         }
         value = self._text(item[form], f"{path}.{form}")
@@ -339,6 +336,7 @@ class _ScenarioParser:
             down=self._bool(item.get("down"), f"{path}.down", default=True),
             stopped=self._bool(item.get("stopped"), f"{path}.stopped", default=True),
             after=self._int(item.get("after"), f"{path}.after") or 0,
+            behind=self._bool(item.get("behind"), f"{path}.behind", default=False),
             by=self._component(item.get("by"), f"{path}.by"),
             to=self._text(item.get("to"), f"{path}.to"),
         )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from wharfinger.api.fields import show
 from wharfinger.api.registry import Document
@@ -14,8 +15,7 @@ from wharfinger.scenario.document import Expectation, FieldExpectation
 from wharfinger.scenario.paths import ABSENT
 
 
-@dataclass(frozen=True, slots=True)
-class ExpectationOutcome:
+class ExpectationOutcome(msgspec.Struct, frozen=True):
     """Whether an expectation held; `problems` describes what was found instead, `culprits` are the objects concerned."""
 
     expectation: Expectation

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from functools import cached_property
 from typing import TypeVar
 
-from wharfinger.api.errors import InternalError
+from wharfinger.api.errors import Conflict
 from wharfinger.api.requests import ApiRequest
 from wharfinger.client.local import LocalClient
 from wharfinger.scenario.document import ScenarioFault
@@ -28,11 +29,15 @@ class BindFaults:
         else:
             self._delays, self._delay = self._delays + fault.count, fault.delay
 
+    @property
+    def armed(self) -> bool:
+        return self._failures > 0 or self._delays > 0
+
     async def inject(self) -> None:
         """Called once for each binding: raises, or delays it, while faults are left."""
         if self._failures > 0:
             self._failures -= 1
-            raise InternalError("the binding was made to fail")
+            raise Conflict("the binding was made to fail")  # not a transient error, which would be tried again at once
         if self._delays > 0:
             self._delays -= 1
             await asyncio.sleep(self._delay)
@@ -44,9 +49,15 @@ class FaultyClient(LocalClient):
     def __init__(self, client: LocalClient, faults: BindFaults) -> None:
         super().__init__(client.store, client.user)
         self._faults = faults
-        self._extensions = Extensions()
 
     async def send(self, request: ApiRequest[T]) -> T:
-        if (request.verb == "create" and request.subresource == "binding") or self._extensions.binds(request):
+        if self._faults.armed and self._binds(request):
             await self._faults.inject()
         return await super().send(request)
+
+    def _binds(self, request: ApiRequest[T]) -> bool:
+        return (request.verb == "create" and request.subresource == "binding") or self._extensions.binds(request)
+
+    @cached_property
+    def _extensions(self) -> Extensions:  # of all systems: loaded by the first fault
+        return Extensions()

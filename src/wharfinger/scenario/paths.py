@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 _SEGMENT = re.compile(
     r"""
@@ -31,8 +32,7 @@ class _Absent:
 ABSENT = _Absent()
 
 
-@dataclass(frozen=True, slots=True)
-class Path:
+class Path(msgspec.Struct, frozen=True):
     """A parsed path. A string is a key, an int an index into a list, a pair the field and value of a list item."""
 
     text: str

@@ -7,8 +7,9 @@ A stage is a simulated control plane (`wharfinger.simulate.cluster`) or a runnin
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+import msgspec
 
 from wharfinger.api.errors import ApiError, Invalid
 from wharfinger.api.fields import FieldError
@@ -19,8 +20,7 @@ from wharfinger.scenario.document import Expectation, Scenario, ScenarioFault, S
 from wharfinger.scenario.expectations import ExpectationOutcome
 
 
-@dataclass(frozen=True, slots=True)
-class Rejection:
+class Rejection(msgspec.Struct, frozen=True):
     """A request that the API refused."""
 
     kind: str
@@ -32,13 +32,12 @@ class Rejection:
     faults: tuple[FieldError, ...] = ()  # if the object itself is invalid: what is wrong, by field
 
 
-@dataclass(slots=True)
-class Results:
-    rejections: list[Rejection] = field(default_factory=list)
-    outcomes: list[tuple[str, ExpectationOutcome]] = field(
+class Results(msgspec.Struct):
+    rejections: list[Rejection] = msgspec.field(default_factory=list)
+    outcomes: list[tuple[str, ExpectationOutcome]] = msgspec.field(
         default_factory=list
     )  # position in the scenario, and outcome
-    failures: list[tuple[str, str]] = field(default_factory=list)  # steps that did not go as stated
+    failures: list[tuple[str, str]] = msgspec.field(default_factory=list)  # steps that did not go as stated
 
     @property
     def ok(self) -> bool:

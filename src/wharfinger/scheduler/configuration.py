@@ -7,8 +7,9 @@ plugins are passed in, and their arguments are passed on as written.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, TypeGuard
+
+import msgspec
 
 from wharfinger.api.fields import FieldError, describe, duplicate, invalid, not_supported, required, wrong_type
 from wharfinger.api.kubernetes_version import REFERENCE, KubernetesVersion
@@ -36,8 +37,7 @@ class BadSchedulerConfiguration(ValueError):
         self.errors = list(errors)
 
 
-@dataclass(frozen=True, slots=True)
-class PluginInfo:
+class PluginInfo(msgspec.Struct, frozen=True):
     """What the configuration needs to know of a plugin: its extension points, and its weight when none is given."""
 
     points: frozenset[str]
@@ -48,8 +48,7 @@ class PluginInfo:
     faults: Callable[[Mapping[str, Any], str], Sequence[FieldError]] | None = None  # of arguments given at a path
 
 
-@dataclass(frozen=True, slots=True)
-class LeaderElection:
+class LeaderElection(msgspec.Struct, frozen=True):
     leader_elect: bool = True
     lease_duration: float = 15.0
     renew_deadline: float = 10.0
@@ -58,18 +57,16 @@ class LeaderElection:
     resource_namespace: str = "kube-system"
 
 
-@dataclass(frozen=True, slots=True)
-class ClientConnection:
+class ClientConnection(msgspec.Struct, frozen=True):
     kubeconfig: str = ""
     qps: float = 0.0  # 0: no limit of our own; the server's priority and fairness rules
     burst: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class SchedulerConfiguration:
+class SchedulerConfiguration(msgspec.Struct, frozen=True):
     profiles: tuple[ProfileSpec, ...]
-    leader_election: LeaderElection = field(default_factory=LeaderElection)
-    client_connection: ClientConnection = field(default_factory=ClientConnection)
+    leader_election: LeaderElection = msgspec.field(default_factory=LeaderElection)
+    client_connection: ClientConnection = msgspec.field(default_factory=ClientConnection)
     initial_backoff: float = 1.0
     max_backoff: float = 10.0
     kubernetes: KubernetesVersion = REFERENCE  # the version whose plugins and rules apply

@@ -6,9 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
-from typing import Any
-
-from prometheus_client import Counter
+from typing import TYPE_CHECKING, Any
 
 from wharfinger.api.errors import ApiError, NotFound
 from wharfinger.api.registry import Registry
@@ -27,18 +25,19 @@ from wharfinger.scheduler.instructions import (
     Evict,
     Forget,
     Instruction,
-    Metric,
     PatchPodStatus,
     PatchStatus,
     RecordEvent,
     Wake,
 )
-from wharfinger.scheduler.metrics import SchedulerMetrics
 from wharfinger.scheduler.object_statuses import ObjectStatusWriter
 from wharfinger.scheduler.pod_statuses import PodStatusWriter
 from wharfinger.scheduler.preparations import PreparationFailed, Preparer
 from wharfinger.scheduler.schedulable import KeptRoom
 from wharfinger.scheduler.state import SchedulingState
+
+if TYPE_CHECKING:
+    from wharfinger.scheduler.metrics import SchedulerMetrics
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +51,7 @@ class Executor:
         registry: Registry,
         *,
         recorder: EventRecorder | None = None,
-        metrics: SchedulerMetrics,
+        metrics: SchedulerMetrics | None = None,
         bind_concurrency: int,
     ) -> None:
         self.work = asyncio.Event()  # set when there may be something to schedule
@@ -65,11 +64,6 @@ class Executor:
         self._pod_statuses = PodStatusWriter(client, clock)
         self._object_statuses = ObjectStatusWriter(client, clock, self._start, self._carry_out_all)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._counters: dict[Metric, Counter] = {
-            "pod_added": metrics.incoming["active", "PodAdd"],
-            "foreign_pod": metrics.foreign,
-            "preemption": metrics.preemption_attempts,
-        }
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
             Wake: lambda wake: self.work.set(),
             Bind: self._on_bind,
@@ -80,7 +74,7 @@ class Executor:
             RecordEvent: self._on_record_event,
             Forget: self._on_forget,
             CarryOut: lambda work: self._start(self._preparer.write_all(work.writes)),
-            Count: lambda count: self._counters[count.metric].inc(),
+            Count: _counting(metrics),
         }
 
     def carry_out(self) -> None:
@@ -118,7 +112,7 @@ class Executor:
     async def _prepare(self, binding: Bind) -> None:
         """A pod that waits here takes no place in the binder, so that slow provisioning does not hold up others."""
         try:
-            await self._preparer.carry_out(binding.preparations)
+            await self._preparer.carry_out(binding.preparations, partial(self._tell, binding))
         except PreparationFailed as error:
             await self._preparer.undo(binding.preparations)
             self._bind_failed(binding, str(error))
@@ -127,6 +121,13 @@ class Executor:
             self._bind_failed(binding, f"binding rejected: {error}")
         else:
             self._binder.submit(binding)
+
+    def _tell(self, binding: Bind, reason: str, message: str) -> None:
+        if self._recorder is not None:
+            item = binding.item.pod
+            schedulable = self._state.kinds.of(item)
+            if (about := schedulable.described(item)) is not None:
+                self._recorder.event(schedulable.resource, about, "Normal", reason, message)
 
     async def _bind(self, binding: Bind) -> None:
         item = binding.item
@@ -148,20 +149,23 @@ class Executor:
 
     def _bound(self, binding: Bind) -> None:
         item, now = binding.item, _now()
-        self._metrics.pod_attempts.observe(item.attempts)
-        self._metrics.sli_seconds[(str(min(item.attempts, 16)),)].observe(now - item.arrived)
+        if self._metrics is not None:
+            self._metrics.pod_attempts.observe(item.attempts)
+            self._metrics.sli_seconds[(str(min(item.attempts, 16)),)].observe(now - item.arrived)
         self._state.bound(binding, now)
         self.carry_out()
 
     def _bind_failed(self, binding: Bind, message: str, *, gone: bool = False) -> None:
-        if self._state.bind_failed(binding, message, _now(), gone=gone):
+        failed = self._state.bind_failed(binding, message, _now(), gone=gone)
+        if failed and self._metrics is not None:
             self._metrics.attempts["error", binding.item.pod.spec.scheduler_name].inc()
         self.carry_out()
 
     # -- evictions
 
     def _on_evict(self, eviction: Evict) -> None:
-        self._metrics.preemption_victims.observe(len(eviction.victims))
+        if self._metrics is not None:
+            self._metrics.preemption_victims.observe(len(eviction.victims))
         self._start(self._evict(eviction))
 
     async def _evict(self, eviction: Evict) -> None:
@@ -204,3 +208,14 @@ class Executor:
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
+
+
+def _counting(metrics: SchedulerMetrics | None) -> Callable[[Count], None]:
+    if metrics is None:
+        return lambda count: None
+    counters = {
+        "pod_added": metrics.incoming["active", "PodAdd"],
+        "foreign_pod": metrics.foreign,
+        "preemption": metrics.preemption_attempts,
+    }
+    return lambda count: counters[count.metric].inc()

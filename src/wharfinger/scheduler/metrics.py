@@ -92,3 +92,7 @@ class SchedulerMetrics:
         self.foreign = counter(
             "wharfinger_foreign_pods_total", "Pods that other schedulers bound to nodes of this scheduler."
         )
+
+    def collect_from(self, kinds: SchedulableKinds) -> None:
+        """Adds what these kinds tell about their objects."""
+        self.registry.register(SchedulableCollector(kinds))

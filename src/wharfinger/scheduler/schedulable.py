@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+
+import msgspec
 
 from wharfinger.api.registry import Resource
 from wharfinger.api.views import Pod
@@ -45,8 +46,7 @@ class KeptRoom(Enum):
     TAKEN = "taken"  # it belongs to somebody else, so evictions would not help
 
 
-@dataclass(frozen=True, slots=True)
-class ItemChange:
+class ItemChange(msgspec.Struct, frozen=True):
     """What a change of an object means for the queue."""
 
     before: Pod | None = None  # the item that needed a node before the change
@@ -55,8 +55,7 @@ class ItemChange:
     instructions: Iterable[Instruction] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SchedulerContext:
+class SchedulerContext(msgspec.Struct, frozen=True):
     """What a `Schedulable` works with."""
 
     client: Client

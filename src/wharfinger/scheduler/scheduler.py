@@ -11,10 +11,9 @@ import gc
 import random
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from prometheus_client import CollectorRegistry
+import msgspec
 
 from wharfinger.api.keys import ObjectKey
 from wharfinger.api.registry import Registry
@@ -30,19 +29,20 @@ from wharfinger.framework.events import ClusterEvent
 from wharfinger.scheduler.configuration import SchedulerConfiguration
 from wharfinger.scheduler.executor import Executor
 from wharfinger.scheduler.feed import Feed
-from wharfinger.scheduler.metrics import SchedulableCollector, SchedulerMetrics
 from wharfinger.scheduler.pods import PodItems
 from wharfinger.scheduler.queue import QueuedPod
 from wharfinger.scheduler.schedulable import SchedulableKinds, SchedulerContext, schedulables
 from wharfinger.scheduler.state import SchedulingState
+
+if TYPE_CHECKING:
+    from wharfinger.scheduler.metrics import SchedulerMetrics
 
 FLUSH_SECONDS = 30.0
 SLICE = 32  # decisions in a row before other tasks run; a count and not a time, so that runs repeat exactly
 HOPELESS = 5  # refusals in a row after which a simulation no longer waits for the next attempt
 
 
-@dataclass(frozen=True, slots=True)
-class SchedulerOptions:
+class SchedulerOptions(msgspec.Struct, frozen=True):
     """Settings of the process, beside the scheduler configuration."""
 
     seed: int = 0  # breaks ties between equal nodes
@@ -53,6 +53,8 @@ class SchedulerOptions:
 
 
 class Scheduler:
+    """Without `metrics`, nothing is counted."""
+
     def __init__(
         self,
         client: Client,
@@ -65,7 +67,7 @@ class Scheduler:
         metrics: SchedulerMetrics | None = None,
     ) -> None:
         self._options = options = options or SchedulerOptions()
-        self.metrics = metrics or SchedulerMetrics(CollectorRegistry())
+        self.metrics = metrics
         self.engine = Engine(configuration.profiles, seed=options.seed, kubernetes=configuration.kubernetes)
         self.engine.tables.clock = clock.now
         self._informers = InformerSet(client, rng=options.rng)
@@ -77,7 +79,8 @@ class Scheduler:
                 for each in schedulables()
             ),
         )
-        self.metrics.registry.register(SchedulableCollector(kinds))
+        if metrics is not None:
+            metrics.collect_from(kinds)
         self.state = SchedulingState(
             self.engine,
             kinds,
@@ -91,7 +94,7 @@ class Scheduler:
             clock,
             registry,
             recorder=recorder,
-            metrics=self.metrics,
+            metrics=metrics,
             bind_concurrency=options.bind_concurrency,
         )
 
@@ -145,11 +148,13 @@ class Scheduler:
             ACTIVITY.record("scheduler", f"{kind.resource.kind} {kind.title(item.pod)}")
         metrics, profile, began = self.metrics, item.pod.spec.scheduler_name, time.perf_counter()
         decision, assumed = self.state.cycle.decide(item)
-        metrics.algorithm_seconds.observe(time.perf_counter() - began)
+        if metrics is not None:
+            metrics.algorithm_seconds.observe(time.perf_counter() - began)
         result = self.state.cycle.conclude(item, decision, assumed, now)
         self._executor.carry_out()
-        metrics.attempts[result, profile].inc()
-        metrics.attempt_seconds[result, profile].observe(time.perf_counter() - began)
+        if metrics is not None:
+            metrics.attempts[result, profile].inc()
+            metrics.attempt_seconds[result, profile].observe(time.perf_counter() - began)
 
     async def _wait(self, loop: asyncio.AbstractEventLoop) -> None:
         """Until something is queued, or the first back-off ends."""
@@ -175,8 +180,9 @@ class Scheduler:
             await background_sleep(FLUSH_SECONDS)
             self.state.flush(loop.time())
             self._executor.carry_out()
-            for place, count in self.state.queue.counts().items():
-                self.metrics.pending[(place,)].set(count)
+            if self.metrics is not None:
+                for place, count in self.state.queue.counts().items():
+                    self.metrics.pending[(place,)].set(count)
 
     # -- events of the feed
 

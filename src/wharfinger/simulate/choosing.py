@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from wharfinger.api.kinds.builtin import NODES
 from wharfinger.api.registry import Registry, Resource
@@ -18,8 +19,7 @@ _OPERATORS = re.compile(r"[=!,() ]")  # in no name
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?|\*")
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectChoice:
+class ObjectChoice(msgspec.Struct, frozen=True):
     """Objects of one kind: the one of that name, or those that a selector matches."""
 
     resource: Resource

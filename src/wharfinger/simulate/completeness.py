@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -36,12 +35,11 @@ _UNSAFE = {
 """What is not safe to say if a snapshot has no object of a kind, and does not say that the cluster has none either."""
 
 
-@dataclass(slots=True)
-class Completeness:
+class Completeness(msgspec.Struct):
     """`lacking` has a line for each thing that is missing; `added` the objects that stand in for missing ones."""
 
-    lacking: list[str] = field(default_factory=list)
-    added: list[Manifest] = field(default_factory=list)
+    lacking: list[str] = msgspec.field(default_factory=list)
+    added: list[Manifest] = msgspec.field(default_factory=list)
     unseen_kinds: frozenset[str] = frozenset()
 
 

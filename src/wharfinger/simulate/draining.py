@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -19,8 +18,7 @@ from wharfinger.simulate.cluster import SimulatedCluster
 _MIRROR = "kubernetes.io/config.mirror"
 
 
-@dataclass(frozen=True, slots=True)
-class BlockedEviction:
+class BlockedEviction(msgspec.Struct, frozen=True):
     """A pod that stays on the node that is drained, and the disruption budgets that keep it there, if they do."""
 
     node: str

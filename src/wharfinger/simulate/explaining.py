@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec.structs import replace
 
 from wharfinger.api.errors import not_found
@@ -29,8 +30,7 @@ if TYPE_CHECKING:
 NEAREST = 5  # groups of nodes that an explanation describes
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedPreemption:
+class PlannedPreemption(msgspec.Struct, frozen=True):
     """The evictions with which the scheduler itself makes room."""
 
     node: str

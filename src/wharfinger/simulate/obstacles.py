@@ -7,8 +7,8 @@ cost grows with the number of distinct reasons and not with the number of nodes.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from wharfinger.api.registry import Document
@@ -28,8 +28,7 @@ _SIMULATED = 256
 _IMPOSSIBLE = {"NodeName": 50.0}  # plugins whose refusal a change to the node or to requests cannot lift
 
 
-@dataclass(frozen=True, slots=True)
-class Obstacle:
+class Obstacle(msgspec.Struct, frozen=True):
     """One plugin's refusal of one node."""
 
     plugin: str
@@ -41,8 +40,7 @@ class Obstacle:
         return {**found, "detail": self.detail} if self.detail else found
 
 
-@dataclass(frozen=True, slots=True)
-class NearNode:
+class NearNode(msgspec.Struct, frozen=True):
     """The node of its group that comes nearest to fitting."""
 
     name: str
@@ -70,8 +68,7 @@ def amount_document(amount: AskedAmount) -> Document:
     return {**found, "lacking": quantity_of(name, amount.lacking)} if amount.lacking else found
 
 
-@dataclass(frozen=True, slots=True)
-class RefusedGroup:
+class RefusedGroup(msgspec.Struct, frozen=True):
     """Nodes that are refused for the same reason; `most_free` has, of each resource that they lack, the most that one of
     them has free, and its name."""
 

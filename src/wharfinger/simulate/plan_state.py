@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from wharfinger.api.conditions import find_condition
 from wharfinger.api.kinds.builtin import DAEMON_SETS, DEPLOYMENTS, JOBS, PODS, REPLICA_SETS, STATEFUL_SETS
@@ -23,11 +24,14 @@ _WORKLOADS = (DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS, REPLICA_SETS)
 _BETWEEN = (REPLICA_SETS, JOBS)  # owners of pods that may have owners themselves
 
 
-@dataclass(slots=True)
-class ComparedState:
-    facts: dict[ComparedKey, Mapping[str, Any]] = field(default_factory=dict)
-    workload_of: dict[ComparedKey, ComparedKey] = field(default_factory=dict)  # by pod: the outermost controller
-    scale_in: dict[ComparedKey, list[str]] = field(default_factory=dict)  # pods with costs, in order of deletion
+class ComparedState(msgspec.Struct):
+    facts: dict[ComparedKey, Mapping[str, Any]] = msgspec.field(default_factory=dict)
+    workload_of: dict[ComparedKey, ComparedKey] = msgspec.field(
+        default_factory=dict
+    )  # by pod: the outermost controller
+    scale_in: dict[ComparedKey, list[str]] = msgspec.field(
+        default_factory=dict
+    )  # pods with costs, in order of deletion
 
 
 def read_state(world: SimulatedCluster) -> ComparedState:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from wharfinger.api.registry import Document
 from wharfinger.contributions import ComparedKey
@@ -17,8 +18,7 @@ if TYPE_CHECKING:
 _ENDED = ("Succeeded", "Failed")
 
 
-@dataclass(slots=True)
-class WorkloadChange:
+class WorkloadChange(msgspec.Struct):
     """What happens to the pods of one workload; a pod without a controller is its own.
 
     A pod that ends and a new one that starts in its place have moved; if the new one waits, the old one has not ended but
@@ -37,10 +37,10 @@ class WorkloadChange:
     ended: int = 0
     pending: int = 0
     preempted: int = 0
-    phases: dict[str, int] = field(default_factory=dict)  # pods that are in another phase, such as Failed
-    left: list[str] = field(default_factory=list)  # the nodes of pods that move or end, one for each
-    reached: list[str] = field(default_factory=list)  # the nodes of pods that move or start
-    reasons: list[str] = field(default_factory=list)  # why pods wait
+    phases: dict[str, int] = msgspec.field(default_factory=dict)  # pods that are in another phase, such as Failed
+    left: list[str] = msgspec.field(default_factory=list)  # the nodes of pods that move or end, one for each
+    reached: list[str] = msgspec.field(default_factory=list)  # the nodes of pods that move or start
+    reasons: list[str] = msgspec.field(default_factory=list)  # why pods wait
     refusal: str = ""  # why the API refuses more pods, if it did not before
 
     @property

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from wharfinger.api.errors import NotFound
 from wharfinger.api.kinds.builtin import EVENTS
@@ -24,8 +25,7 @@ from wharfinger.simulate.recreating import NewPod, new_pods
 from wharfinger.simulate.simulation import SimulationOptions, apply_manifests, prepare
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedChange:
+class PlannedChange(msgspec.Struct, frozen=True):
     """A change to one object. `before` and `after` are the facts that are compared; None if it does not exist."""
 
     kind: str
@@ -48,8 +48,7 @@ class PlannedChange:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Recreation:
+class Recreation(msgspec.Struct, frozen=True):
     """A workload whose new pods would be refused or find no node with the change and not without it, or the other way
     round. Pods that run are not asked again, so nothing else shows it."""
 
@@ -70,8 +69,7 @@ class Recreation:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class ScaleInChange:
+class ScaleInChange(msgspec.Struct, frozen=True):
     """A workload that would delete its pods in another order when it is scaled in."""
 
     kind: str
@@ -90,16 +88,17 @@ class ScaleInChange:
         }
 
 
-@dataclass(slots=True)
-class ChangePlan:
-    changes: list[PlannedChange] = field(default_factory=list)
-    refused: list[runner.Rejection] = field(default_factory=list)
-    failed: list[Document] = field(default_factory=list)  # expectations of the change's scenarios
-    left_out: list[runner.Rejection] = field(default_factory=list)  # objects of the cluster that could not be loaded
-    recreations: list[Recreation] = field(default_factory=list)
-    blocked: list[BlockedEviction] = field(default_factory=list)  # also among the refused requests
-    workloads: list[WorkloadChange] = field(default_factory=list)
-    scale_in: list[ScaleInChange] = field(default_factory=list)
+class ChangePlan(msgspec.Struct):
+    changes: list[PlannedChange] = msgspec.field(default_factory=list)
+    refused: list[runner.Rejection] = msgspec.field(default_factory=list)
+    failed: list[Document] = msgspec.field(default_factory=list)  # expectations of the change's scenarios
+    left_out: list[runner.Rejection] = msgspec.field(
+        default_factory=list
+    )  # objects of the cluster that could not be loaded
+    recreations: list[Recreation] = msgspec.field(default_factory=list)
+    blocked: list[BlockedEviction] = msgspec.field(default_factory=list)  # also among the refused requests
+    workloads: list[WorkloadChange] = msgspec.field(default_factory=list)
+    scale_in: list[ScaleInChange] = msgspec.field(default_factory=list)
 
     @property
     def empty(self) -> bool:

@@ -10,9 +10,9 @@ import asyncio
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
+import msgspec
 from msgspec.structs import replace
 
 from wharfinger.api.errors import (
@@ -24,13 +24,19 @@ from wharfinger.api.errors import (
     ServiceUnavailable,
     TooManyRequests,
 )
+from wharfinger.api.kinds.builtin import EVENTS
+from wharfinger.api.registry import Document
 from wharfinger.api.requests import READS, ApiRequest
 from wharfinger.client.interface import EventType, ListPage, WatchEvent
 from wharfinger.client.local import LocalClient
+from wharfinger.client.timers import Clock
 from wharfinger.scenario.document import ScenarioFault
 from wharfinger.scenario.faults import BindFaults, FaultyClient
 
 T = TypeVar("T")
+
+WatchedKind = tuple[str, object, str, str]
+"""The plural, the view, and the selectors."""
 
 _REFUSALS: dict[str, Callable[[], ApiError]] = {
     "unsent": lambda: ServiceUnavailable("the connection was lost"),
@@ -42,8 +48,18 @@ _REFUSALS: dict[str, Callable[[], ApiError]] = {
 }
 
 
-@dataclass(slots=True, eq=False)
-class ProcessRun:
+class SkewedClock:
+    """The wall clock of one component, which may be ahead or behind."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.skew = 0.0  # seconds ahead
+
+    def now(self) -> float:
+        return self._clock.now() + self.skew
+
+
+class ProcessRun(msgspec.Struct, eq=False):
     """One run of a component, from its start to its end."""
 
     name: str
@@ -51,24 +67,34 @@ class ProcessRun:
     alive: bool = True
     writes_left: int | None = None  # after so many writes of its own it is killed
     down_for: float = 0.0  # seconds after which it is started again
-    seen: dict[str, int] = field(default_factory=dict)  # by kind: the version up to which it has seen all changes
-    _by_watch: dict[tuple[str, object, str, str], int] = field(default_factory=dict)
+    writes_before_pause: int | None = None  # after so many writes of its own it stands still
+    pause_for: float = 0.0  # seconds
+    delayed: set[tuple[str, str, str]] = msgspec.field(default_factory=set)  # kind and key of writes that arrived late
+    _by_watch: dict[WatchedKind, str] = msgspec.field(default_factory=dict)  # the last version that each has seen
 
-    def saw(self, request: ApiRequest[Any], version: str) -> None:
-        """A process may watch a kind several times; what counts is the one that lags behind."""
-        if not version.isdigit():
-            return
-        plural = request.resource.plural
-        self._by_watch[plural, request.view, request.label_selector, request.field_selector] = int(version)
-        self.seen[plural] = min(each for key, each in self._by_watch.items() if key[0] == plural)
+    def saw(self, watched: WatchedKind, version: str) -> None:
+        self._by_watch[watched] = version
+
+    @property
+    def seen(self) -> dict[str, int]:
+        """By kind: the version up to which it has seen all changes. A process may watch a kind several times; what counts
+        is the one that lags behind."""
+        found: dict[str, int] = {}
+        for (plural, *_), version in self._by_watch.items():
+            if version.isdigit():
+                found[plural] = min(int(version), found.get(plural, int(version)))
+        return found
 
 
 class ProcessFaults:
     """The faults still to inject into requests and watches; the first that fits is used."""
 
-    def __init__(self, kill: Callable[[ProcessRun], None]) -> None:
+    def __init__(self, kill: Callable[[ProcessRun], None], pause: Callable[[ProcessRun], None]) -> None:
         self._armed: list[tuple[ScenarioFault, int]] = []
         self._kill = kill
+        self._pause = pause
+        self.on_write: Callable[[ProcessRun, ApiRequest[Any]], None] | None = None  # called with each accepted write
+        self.stores_event: Callable[[Document], bool] = lambda event: True  # others are accepted, and go nowhere
         self._moments: list[float] = []  # when, and...
         self._versions: list[int] = []  # ...what the version was then, for lists that are stale
 
@@ -106,8 +132,15 @@ class ProcessFaults:
                 return fault
         return None
 
-    def wrote(self, run: ProcessRun) -> None:
-        """Counts a write towards the death of the process. Does not return if that was the last one."""
+    def wrote(self, run: ProcessRun, request: ApiRequest[Any]) -> None:
+        """Counts a write towards a pause and the death of the process. Does not return if that was the last one."""
+        if self.on_write is not None:
+            self.on_write(run, request)
+        if run.writes_before_pause is not None:
+            run.writes_before_pause -= 1
+            if run.writes_before_pause <= 0:
+                run.writes_before_pause = None
+                self._pause(run)
         if run.writes_left is None:
             return
         run.writes_left -= 1
@@ -135,18 +168,20 @@ class ProcessClient(FaultyClient):
         fault = faults.take(run, request, "request") if faults.armed else None
         answer = await (self._deliver(request) if fault is None else self._disturbed(request, fault))
         if request.verb == "list":
-            run.saw(request, cast("ListPage[Any]", answer).resource_version)
+            run.saw(_watched(request), cast("ListPage[Any]", answer).resource_version)
         return answer
 
     async def _deliver(self, request: ApiRequest[T]) -> T:
         if request.verb == "list" and self._process_faults.armed:
             request = self._dated(request)
-        if self._bind_faults:
+        if request.resource == EVENTS and request.body and not self._process_faults.stores_event(request.body):
+            answer = cast("T", request.body)
+        elif self._bind_faults:
             answer = await super().send(request)
         else:
             answer = await LocalClient.send(self, request)
         if request.verb not in READS:
-            self._process_faults.wrote(self.run)
+            self._process_faults.wrote(self.run, request)
         return answer
 
     async def _disturbed(self, request: ApiRequest[T], fault: ScenarioFault) -> T:
@@ -155,6 +190,7 @@ class ProcessClient(FaultyClient):
             raise _REFUSALS[kind]()
         if kind == "slow":
             await asyncio.sleep(fault.delay)
+            self.run.delayed.add((request.resource.plural, request.namespace, request.name))
             return await self._deliver(request)
         if kind == "repeated":
             with suppress(ApiError):  # the answer is lost
@@ -181,7 +217,7 @@ class ProcessClient(FaultyClient):
     async def stream(self, request: ApiRequest[WatchEvent[T]]) -> AsyncIterator[WatchEvent[T]]:
         run, faults = self.run, self._process_faults
         stream = super().stream(request)
-        seen = request.resource_version
+        seen, watched = request.resource_version, _watched(request)
         try:
             async for event in stream:
                 if not run.alive:
@@ -197,10 +233,15 @@ class ProcessClient(FaultyClient):
                             yield WatchEvent(EventType.BOOKMARK, None, seen)
                             return
                         await asyncio.sleep(fault.delay)
-                run.saw(request, event.resource_version)
-                seen = event.resource_version or seen
+                if event.resource_version:
+                    seen = event.resource_version
+                    run.saw(watched, seen)
                 yield event
         finally:
             close = getattr(stream, "aclose", None)
             if close is not None:
                 await close()
+
+
+def _watched(request: ApiRequest[Any]) -> WatchedKind:
+    return request.resource.plural, request.view, request.label_selector, request.field_selector

@@ -3,7 +3,7 @@ so a policy that refuses them, or a class that no longer has devices for them, s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from wharfinger.api.errors import ApiError
 from wharfinger.api.kinds.builtin import DAEMON_SETS, PODS
@@ -19,8 +19,7 @@ from wharfinger.simulate.cluster import SimulatedCluster
 _QUOTA = "exceeded quota: "  # a pod that replaces another one takes the place of that one
 
 
-@dataclass(frozen=True, slots=True)
-class NewPod:
+class NewPod(msgspec.Struct, frozen=True):
     """What would happen to a new pod of a workload: nothing, or a `problem` and why."""
 
     problem: str = ""  # Refused, Unschedulable

@@ -11,7 +11,8 @@ thousands of nodes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from wharfinger.api.registry import Document
 from wharfinger.api.views import Pod
@@ -26,8 +27,7 @@ MOST_PODS = 200  # that one trial places
 SHOWN = 6
 
 
-@dataclass(frozen=True, slots=True)
-class PodRemedy:
+class PodRemedy(msgspec.Struct, frozen=True):
     """Changes that let pods in, verified."""
 
     changes: tuple[ProposedChange, ...]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import count
+
+import msgspec
 
 from wharfinger.api.kinds.builtin import EVENTS, PODS
 from wharfinger.api.manifests import Manifest
@@ -25,11 +26,11 @@ from wharfinger.store.objects import decode_document
 Progress = Callable[[str, int, int], None]
 """Called with the current activity, how much of it is done, and the total."""
 
+_MANY = 10_000  # objects whose memory is worth the time to release it before the report is built
 _TURNS = 16  # iterations of the loop between two progress reports
 
 
-@dataclass(slots=True)
-class SimulationOptions:
+class SimulationOptions(msgspec.Struct):
     seed: int = 0
     user: str = ""
     duration: float | None = None  # how much time passes; None: until idle
@@ -40,8 +41,7 @@ class SimulationOptions:
     """Makes what checks the invariants of a scenario that names some."""
 
 
-@dataclass(slots=True)
-class _Findings:
+class _Findings(msgspec.Struct):
     """What a report is built from. Objects are kept encoded, so that a large cluster and its report need not fit into
     memory together."""
 
@@ -58,7 +58,8 @@ def simulate(inputs: Inputs, options: SimulationOptions, scenarios: Sequence[Sce
     chosen = [scenario for scenario, _ in inputs.scenarios] if scenarios is None else scenarios
     with gc_rare():
         findings = _found(inputs, options, chosen)
-        gc.collect()  # the cluster is not referenced any more, but has reference cycles
+        if not options.once or len(findings.objects) > _MANY:
+            gc.collect()  # the cluster is not referenced any more, but has reference cycles
         return _report(findings)
 
 

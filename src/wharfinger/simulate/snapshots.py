@@ -15,7 +15,6 @@ import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
@@ -42,12 +41,13 @@ Tell = Callable[[str, int], None]
 """Called with the plural of a kind and the number of objects taken so far."""
 
 
-@dataclass(slots=True)
-class SnapshotHeader:
+class SnapshotHeader(msgspec.Struct):
     time: str
     consistent: bool = True  # all kinds were read at the same version
-    counts: dict[tuple[str, str], int] = field(default_factory=dict)  # by apiVersion and kind
-    not_read: dict[tuple[str, str], str] = field(default_factory=dict)  # kinds that are served but could not be read
+    counts: dict[tuple[str, str], int] = msgspec.field(default_factory=dict)  # by apiVersion and kind
+    not_read: dict[tuple[str, str], str] = msgspec.field(
+        default_factory=dict
+    )  # kinds that are served but could not be read
     kubernetes: KubernetesVersion | None = None  # whose rules apply there
 
     def document(self) -> Document:

@@ -7,7 +7,8 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from wharfinger.api.conditions import find_condition
 from wharfinger.api.kinds.builtin import EVENTS, NODES, PODS, REPLICA_SETS
@@ -26,8 +27,7 @@ _WHY = {
 }
 
 
-@dataclass(slots=True)
-class Happening:
+class Happening(msgspec.Struct):
     """Something that happened at one moment to some pods of a workload, to some nodes, or to one other object."""
 
     moment: int  # seconds of virtual time since the start
@@ -35,7 +35,7 @@ class Happening:
     name: str  # with its namespace; empty for nodes
     what: str  # created, scheduled, running, pending, …, or the reason of an event
     count: int = 0  # of pods or nodes, or how often an event happened
-    nodes: Counter[str] = field(default_factory=Counter)
+    nodes: Counter[str] = msgspec.field(default_factory=Counter)
     message: str = ""  # of an event that happened more than once: the first one
 
     def document(self) -> Document:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from wharfinger.api.registry import Document
@@ -20,17 +20,15 @@ _HOSTNAME = "kubernetes.io/hostname"
 _BY_NODE_NAME = ("CSINode", "NodeComputeResources")  # kinds whose objects belong to the node of the same name
 
 
-@dataclass(frozen=True, slots=True)
-class ProposedChange:
+class ProposedChange(msgspec.Struct, frozen=True):
     """One change, in the imperative, and as data."""
 
     kind: str
     text: str
-    details: Document = field(default_factory=dict)
+    details: Document = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class RemedyProposal:
+class RemedyProposal(msgspec.Struct, frozen=True):
     """Changes that may let pods in. Smaller ones have a lower rank."""
 
     changes: tuple[ProposedChange, ...]
@@ -60,8 +58,7 @@ def _in_turn(first: Callable[[Pod], Pod | None], second: Callable[[Pod], Pod | N
     return edited
 
 
-@dataclass(frozen=True, slots=True)
-class TrialOutcome:
+class TrialOutcome(msgspec.Struct, frozen=True):
     let_in: int  # how many of the pods fit
     node: str  # where the first of them goes
     added: int = 0  # nodes

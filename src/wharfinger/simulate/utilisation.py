@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from wharfinger.api.registry import Document
 from wharfinger.api.resources import add_amounts, in_units, nano, requests
@@ -21,16 +22,15 @@ POOLS = (  # labels that name the pool of a node; the first one that a node has 
 )
 
 
-@dataclass(slots=True)
-class PoolUse:
+class PoolUse(msgspec.Struct):
     """What the pods on the nodes of one pool and zone request of what the nodes have, in the units of the scheduler."""
 
     pool: str
     zone: str
     nodes: int = 0
     pods: int = 0
-    requested: dict[str, int] = field(default_factory=dict)
-    allocatable: dict[str, int] = field(default_factory=dict)
+    requested: dict[str, int] = msgspec.field(default_factory=dict)
+    allocatable: dict[str, int] = msgspec.field(default_factory=dict)
 
     def share(self, resource: str) -> float | None:
         """The requested part of a resource; None if no node has it."""

@@ -25,8 +25,7 @@ ANCIENT = "ancient-changes"
 _MOST_UPDATERS = 10  # owners by update; the oldest are merged, as upstream
 
 
-@dataclass(slots=True)
-class FieldOwner:
+class FieldOwner(msgspec.Struct):
     """One entry of managedFields."""
 
     manager: str
@@ -347,8 +346,7 @@ def _differs(new: Document, old: Document) -> bool:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _OwnedWrite:
+class _OwnedWrite(msgspec.Struct, frozen=True):
     """A write by a field manager."""
 
     kind: Kind

@@ -6,7 +6,6 @@ import asyncio
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 
 import msgspec
@@ -97,8 +96,7 @@ class ObjectChange(msgspec.Struct, frozen=True, gc=False, eq=False):
     event: StoreEvent
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True):
     """The history kept for each kind: changes younger than `age` seconds, at least `least` and at most `most`."""
 
     most: int = 50_000

@@ -5,7 +5,7 @@ The garbage collector, which acts on the `orphan` and `foregroundDeletion` final
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from wharfinger.api.errors import conflict, forbidden, invalid_object
 from wharfinger.api.fields import invalid, not_supported

@@ -7,7 +7,6 @@ resource version can be replaced in the bytes without decoding them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -105,8 +104,7 @@ def key_of(namespace: str, name: str) -> str:
     return f"{namespace}/{name}" if namespace else name
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(msgspec.Struct, frozen=True):
     """One page; `continue_token` is empty on the last one. `remaining` is known only without selectors."""
 
     items: list[StoredObject]
@@ -124,8 +122,7 @@ class StoreEvent(msgspec.Struct, frozen=True, gc=False, eq=False):
     initial_events_end: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(msgspec.Struct, frozen=True):
     """The result of a write: the object (or Status) in the requested version, as a document and as bytes."""
 
     known: Document | None  # the document, if already decoded

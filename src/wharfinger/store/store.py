@@ -9,9 +9,10 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from wharfinger.admission.request import SYSTEM, User
 from wharfinger.api.errors import BadRequest, NotFound, not_found

@@ -9,6 +9,7 @@ import msgspec
 from wharfinger.api.errors import BadRequest, NotFound
 from wharfinger.api.registry import Document, Kind, Registry, Resource
 from wharfinger.api.views import strip_nulls
+from wharfinger.api.views.base import without_null_members
 from wharfinger.store.objects import StoredObject, decode_document, encode
 
 
@@ -28,6 +29,8 @@ def copy(document: Any, kind: Kind | None = None) -> Document:
     """A deep copy without null members, which Kubernetes treats as absent. Kinds with `keeps_nulls` keep those of their
     spec for validation."""
     data = encoded(document)
+    if b"null" in data and (kind is None or not kind.keeps_nulls):
+        data = without_null_members(data)
     copied: Document = decode_document(data)
     if b"null" not in data:
         return copied

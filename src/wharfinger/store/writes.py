@@ -7,8 +7,9 @@ exact. If the object changed while remote reviewers were awaited, the write star
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from wharfinger.admission.request import Request, User
 from wharfinger.api.errors import (
@@ -39,8 +40,7 @@ _OTHER_NAMESPACE = "the namespace of the provided object does not match the name
 _ATTEMPTS = 5  # of a change to an object that others change too, as in upstream's patch
 
 
-@dataclass(slots=True)
-class Call:
+class Call(msgspec.Struct):
     """One write in progress: the request, its user, and the warnings collected so far."""
 
     resource: Resource
@@ -50,8 +50,8 @@ class Call:
     user: User
     subresource: str = ""
     dry_run: bool = False
-    options: dict[str, object] = field(default_factory=dict)
-    warnings: list[str] = field(default_factory=list)
+    options: dict[str, object] = msgspec.field(default_factory=dict)
+    warnings: list[str] = msgspec.field(default_factory=list)
     applied: Applied | None = None  # for server-side apply
     owners: Any = None  # metadata.managedFields of an update
     audit: dict[str, str] | None = None  # where reviewers put their audit annotations

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from wharfinger.api.columns.cells import (
     AGE,
@@ -19,8 +20,7 @@ from wharfinger.api.columns.cells import (
 from wharfinger.api.registry import Column, Document
 
 
-@dataclass(slots=True)
-class _Summary:
+class _Summary(msgspec.Struct):
     """Values of several columns of a pod, computed in one pass over its container statuses."""
 
     ready: int = 0

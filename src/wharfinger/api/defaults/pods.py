@@ -17,6 +17,7 @@ from wharfinger.api.defaults.walk import (
     made_child,
     restore,
 )
+from wharfinger.api.known_specs import spec_pattern
 from wharfinger.api.quantity import BadQuantity, format_nano
 from wharfinger.api.registry import Document
 from wharfinger.api.resources import is_pod_level, limits_nano, qos_class, requests_nano
@@ -28,7 +29,7 @@ _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 _KEPT = 512  # specs to cache; the pods of a workload have equal ones
 _LONGEST = 32 * 1024
 _defaulted: dict[bytes, bytes] = {}
-"""Specs as JSON before and after defaulting."""
+"""Patterns of specs before and after defaulting."""
 _qos_known: dict[bytes, str] = {}
 """QoS classes by spec as JSON."""
 _encode, _decode = msgspec.json.Encoder().encode, msgspec.json.Decoder(Document).decode
@@ -49,17 +50,20 @@ def _with_defaults(document: Document) -> tuple[Document, bytes]:
         return {}, b""  # validation reports it
     spec: Document = document["spec"]
     given = _as_json(spec)
-    known = _defaulted.get(given)
+    pattern = spec_pattern(given)
+    known = _defaulted.get(pattern.data)
     if known is not None:
-        if known != given:
-            document["spec"] = spec = _decode(known)
-        return spec, known
+        made = pattern.filled(known)
+        if made != given:
+            document["spec"] = spec = _decode(made)
+        return spec, made
     _default_spec_of_pod(document, spec)
     made = _as_json(spec)
-    if given and len(given) < _LONGEST:
+    after = spec_pattern(made)
+    if given and len(given) < _LONGEST and after[1:] == pattern[1:]:
         if len(_defaulted) >= _KEPT:
             _defaulted.clear()
-        _defaulted[given] = made
+        _defaulted[pattern.data] = after.data
     return spec, made
 
 

@@ -6,9 +6,11 @@ Built once for each definition or CustomResourceDefinition; everything that chec
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from wharfinger.api.registry import Kind
 from wharfinger.api.schema.definitions import OBJECT_META, JsonSchema, definition_name, definitions, target
@@ -25,8 +27,7 @@ ABSENT: Any = object()
 """No value at all, where null is a value."""
 
 
-@dataclass(frozen=True, slots=True)
-class Constraints:
+class Constraints(msgspec.Struct, frozen=True):
     """What the schema of a custom resource demands of a value besides its type."""
 
     nullable: bool = False
@@ -51,14 +52,13 @@ class Constraints:
 _UNCONSTRAINED = Constraints()
 
 
-@dataclass(slots=True, eq=False)
-class Schema:
+class Schema(msgspec.Struct, eq=False):
     """What one value may be."""
 
     #: object, map, list, string, boolean, int32, int64, number, time, quantity, int-or-string, bytes or any
     type: str
     name: str = ""  # of the definition that describes it
-    fields: dict[str, Schema] = field(default_factory=dict)  # of an object
+    fields: dict[str, Schema] = msgspec.field(default_factory=dict)  # of an object
     item: Schema | None = None  # of a map or list
     required: tuple[str, ...] = ()
     format: str = ""
@@ -71,7 +71,9 @@ class Schema:
     map_keys: tuple[str, ...] = ()
     atomic_map: bool = False  # apply: replaced as a whole
     constraints: Constraints = _UNCONSTRAINED
-    compiled: dict[str, Any] = field(default_factory=dict)  # msgspec types by purpose; written by `compiler` only
+    compiled: dict[str, Any] = msgspec.field(
+        default_factory=dict
+    )  # msgspec types by purpose; written by `compiler` only
 
     def child(self, name: str) -> Schema:
         """The schema of a member; `ANY` where nothing is known about it."""
@@ -220,7 +222,9 @@ def _constraints(document: JsonSchema) -> Constraints:
 
 
 _KEYWORDS = {
-    name: re.sub("_(.)", lambda match: match[1].upper(), name) for name in Constraints.__slots__ if name != "rules"
+    name: re.sub("_(.)", lambda match: match[1].upper(), name)
+    for name in Constraints.__struct_fields__
+    if name != "rules"
 } | {"rules": RULES}
 
 

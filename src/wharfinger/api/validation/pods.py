@@ -66,10 +66,15 @@ def pod_validator(unqualified: AllowName = allow_unqualified) -> ValidateFn:
         if old is None:
             yield from _create_faults(spec)
             yield from mirror_claims_faults(document)
-        else:
+        elif not _is_same(spec, old.get("spec")):
             yield from update_faults(spec, old.get("spec") or {})
 
     return checked("v1", "Pod", rules, known)
+
+
+def _is_same(spec: Mapping[str, Any], before: object) -> bool:
+    """Whether a spec is its own past, as that of a restored pod is, so that nothing can have changed."""
+    return spec is before and not spec.get("schedulingGates")
 
 
 def pod_status_validator() -> ValidateFn:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import msgspec
+
 from wharfinger.admission.reads import Derived, ObjectVersion
 from wharfinger.admission.request import Request
 from wharfinger.api.registry import Document, Resource
@@ -26,8 +28,7 @@ class InvalidBinding(Exception):
     """The parameters of a binding cannot be resolved for this request."""
 
 
-@dataclass(slots=True)
-class PolicyBinding:
+class PolicyBinding(msgspec.Struct):
     name: str
     spec: Document
     matcher: RequestMatcher

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 import msgspec
+from msgspec.structs import replace
 
 from wharfinger.admission.request import Request
 from wharfinger.api.kinds.builtin import MUTATING_WEBHOOKS, NAMESPACES

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -38,8 +37,7 @@ _MAX_ANNOTATION = 10 * 1024
 _FAILURE = "validation.policy.admission.k8s.io/validation_failure"
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyDenial:
+class PolicyDenial(msgspec.Struct, frozen=True):
     """One failed validation; without a binding if the policy itself is misconfigured."""
 
     policy: AdmissionPolicy

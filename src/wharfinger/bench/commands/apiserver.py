@@ -20,6 +20,8 @@ from typing import Any, cast
 
 import click
 
+from wharfinger.bench.baseline import Results, baseline_options
+
 _FAN_OUTS = 50  # writes whose delay to the watchers is measured
 _LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
 
@@ -229,7 +231,8 @@ def running_server(directory: Path) -> Iterator[Path]:
 @click.option(
     "-o", "--output", type=click.Choice(("text", "json")), default="text", show_default=True, help="Output format."
 )
-def command(pods: int, connections: int, watchers: int, output: str) -> None:
+@baseline_options
+def command(pods: int, connections: int, watchers: int, output: str) -> Results:
     """Measure creates, binds, gets and lists per second, and the delay from a write to its watchers."""
     from wharfinger.cli.output import emit
 
@@ -237,9 +240,10 @@ def command(pods: int, connections: int, watchers: int, output: str) -> None:
         result = run(kubeconfig, pods, connections, watchers)
     if output == "json":
         emit(result, output, kind="Benchmark")
-        return
+        return result
     for key, value in result.items():
         click.echo(f"{key:26} {value}")
+    return result
 
 
 def run(kubeconfig: Path, pods: int, connections: int, watchers: int) -> dict[str, Any]:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from wharfinger.bench.baseline import Results, baseline_options
+
 if TYPE_CHECKING:
     from wharfinger.api.views import Node, Pod
     from wharfinger.engine import Engine
@@ -37,6 +39,7 @@ class Size:
 @click.option("--pods", default=2_000, show_default=True, help="Number of decisions to measure.")
 @click.option("--only", is_flag=True, help="Only this size; do not measure how the cost grows.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@baseline_options
 def command(
     nodes: int,
     kinds: int,
@@ -47,7 +50,7 @@ def command(
     pods: int,
     only: bool,
     output: str,
-) -> None:
+) -> Results:
     """Measure what devices add to a scheduling decision, and how long a changed class takes to reach the next
     decision.
 
@@ -65,9 +68,10 @@ def command(
         sizes += [replace(small, properties=properties * factor) for factor in (8,)]
         sizes += [replace(small, devices=devices * factor) for factor in (16,)]
     rows = [(size, _measure(size, pods)) for size in sizes]
+    results: Results = [{**size.__dict__, **found} for size, found in rows]
     if output == "json":
-        emit([{**size.__dict__, **found} for size, found in rows], output, kind="Benchmark")
-        return
+        emit(results, output, kind="Benchmark")
+        return results
     header = ("nodes", "kinds", "sets", "classes", "properties", "devices", "plain us", "class us", "more us", "change ms", "next ms")  # fmt: skip
     cells = [
         (
@@ -82,6 +86,7 @@ def command(
     ]
     click.echo(table(header, cells))
     click.echo("plain, class: a decision without and with a device; change: of a class; next: the decision after it.")
+    return results
 
 
 def _measure(size: Size, pods: int) -> dict[str, float]:

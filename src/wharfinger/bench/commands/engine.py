@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from wharfinger.bench.baseline import Results, baseline_options
+
 _COLUMNS = (
     ("workload", "workload"),
     ("nodes", "nodes"),
@@ -22,7 +24,8 @@ _COLUMNS = (
 @click.option("--pods", type=click.IntRange(min=1), help="Number of measured pods.")
 @click.option("--seed", default=0, show_default=True, help="Breaks ties between equally good nodes.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
-def command(workload: str | None, nodes: int | None, pods: int | None, seed: int, output: str) -> None:
+@baseline_options
+def command(workload: str | None, nodes: int | None, pods: int | None, seed: int, output: str) -> Results:
     """Measure the scheduling engine alone, on one core."""
     from wharfinger.bench.measure import measure
     from wharfinger.bench.workloads import WORKLOADS
@@ -43,3 +46,4 @@ def command(workload: str | None, nodes: int | None, pods: int | None, seed: int
             click.echo("  ".join(f"{value:>34}" if not i else f"{value:>13}" for i, value in enumerate(values)))
     if output == "json":
         emit(results if workload is None else results[0], output, kind="Benchmark")
+    return results

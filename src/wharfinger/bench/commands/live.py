@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from wharfinger.bench.baseline import Results, baseline_options
 from wharfinger.bench.commands.apiserver import running_server
 from wharfinger.cli.options import cluster_options, open_client, output_option
 
@@ -33,7 +34,8 @@ _PATIENCE = 600.0  # minimum duration in seconds
 @click.option("--pods", type=click.IntRange(1), default=5000, show_default=True)
 @click.option("--events/--no-events", default=False, show_default=True, help="Whether the scheduler records events.")
 @output_option("table", "json", "yaml")
-def command(kubeconfig: str | None, context: str | None, nodes: int, pods: int, events: bool, output: str) -> None:
+@baseline_options
+def command(kubeconfig: str | None, context: str | None, nodes: int, pods: int, events: bool, output: str) -> Results:
     """Fill an API server with nodes and pending pods, then let the scheduler bind them.
 
     Without --kubeconfig, an embedded server with durable writes is started.
@@ -50,6 +52,7 @@ def command(kubeconfig: str | None, context: str | None, nodes: int, pods: int, 
         from wharfinger.cli.output import emit
 
         emit(result, output, kind="Benchmark")
+    return result
 
 
 async def _measure(kubeconfig: str | None, context: str | None, nodes: int, pods: int, events: bool) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from wharfinger.bench.baseline import Results, baseline_options
 from wharfinger.bench.commands.apiserver import Bench, Connection, running_server
 from wharfinger.bench.support.load import steady
 
@@ -216,7 +217,8 @@ def _ms(seconds: float) -> float:
 @click.option(
     "-o", "--output", type=click.Choice(("text", "json")), default="text", show_default=True, help="Output format."
 )
-def command(policies: int, rate: float, seconds: float, connections: int, output: str) -> None:
+@baseline_options
+def command(policies: int, rate: float, seconds: float, connections: int, output: str) -> Results:
     """Measure the latency of admission reviews at a steady rate: warm, while a policy changes every second, and
     for an account seen for the first time.
     """
@@ -238,6 +240,7 @@ def command(policies: int, rate: float, seconds: float, connections: int, output
         result = uvloop.run(main())
     if output == "json":
         emit(result, output, kind="Benchmark")
-        return
+        return result
     for key, value in result.items():
         click.echo(f"{key:24} {value}")
+    return result

@@ -6,8 +6,9 @@ The rules are those of upstream's pkg/controller/daemon (daemon_controller.go, u
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from wharfinger.api.node_affinity import required_node_affinity
 from wharfinger.api.object_meta import created_at
@@ -72,8 +73,7 @@ PodPairs = Mapping[str, tuple[Pod | None, Pod | None] | None]
 """By node, the updated and the old pod; None if there are several of either."""
 
 
-@dataclass(frozen=True, slots=True)
-class Eligibility:
+class Eligibility(msgspec.Struct, frozen=True):
     run: bool  # the node should have a pod
     stay: bool  # an existing pod may stay
 
@@ -96,11 +96,10 @@ class NodeEligibility:
         return Eligibility(False, not has_untolerated_taint(spec.tolerations, taints, (NO_EXECUTE,)))
 
 
-@dataclass(slots=True)
-class DaemonPlan:
-    create: list[str] = field(default_factory=list)  # nodes
-    delete: list[Pod] = field(default_factory=list)
-    failed: list[Pod] = field(default_factory=list)  # the pods of `delete` that have finished
+class DaemonPlan(msgspec.Struct):
+    create: list[str] = msgspec.field(default_factory=list)  # nodes
+    delete: list[Pod] = msgspec.field(default_factory=list)
+    failed: list[Pod] = msgspec.field(default_factory=list)  # the pods of `delete` that have finished
 
 
 def limits(spec: DaemonSet, desired: int) -> tuple[int, int]:

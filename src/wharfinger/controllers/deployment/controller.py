@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from wharfinger.api.conditions import find_condition, new_condition, set_condition, without_condition
 from wharfinger.api.errors import AlreadyExists, ApiError, NotFound, is_terminating_namespace
@@ -26,15 +27,14 @@ from wharfinger.controllers.template_hashes import POD_TEMPLATE_HASH, same_templ
 NAME_LIMIT = 253
 
 
-@dataclass(slots=True)
-class DeploymentRollout:
+class DeploymentRollout(msgspec.Struct):
     """The state of a deployment during one reconciliation, with the conditions to be written."""
 
     document: Document
     deployment: Deployment
     new: ReplicaSet | None
     old: list[ReplicaSet]
-    conditions: list[Document] = field(default_factory=list)
+    conditions: list[Document] = msgspec.field(default_factory=list)
 
     @property
     def all_sets(self) -> list[ReplicaSet]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field
+
+import msgspec
 
 from wharfinger.api.names import dns_subdomain
 from wharfinger.api.registry import Document
@@ -26,11 +27,10 @@ PortKey = tuple[tuple[str, int, str, str], ...]
 EndpointKey = tuple[object, ...]
 
 
-@dataclass(slots=True)
-class SlicePlan:
-    create: list[Document] = field(default_factory=list)
-    update: list[Document] = field(default_factory=list)
-    delete: list[Document] = field(default_factory=list)
+class SlicePlan(msgspec.Struct):
+    create: list[Document] = msgspec.field(default_factory=list)
+    update: list[Document] = msgspec.field(default_factory=list)
+    delete: list[Document] = msgspec.field(default_factory=list)
 
     def extend(self, other: SlicePlan) -> None:
         self.create += other.create
@@ -42,12 +42,11 @@ class SlicePlan:
         return not (self.create or self.update or self.delete)
 
 
-@dataclass(slots=True)
-class WantedSlices:
+class WantedSlices(msgspec.Struct):
     """Endpoints with the same ports."""
 
     ports: list[Document]
-    endpoints: dict[EndpointKey, Document] = field(default_factory=dict)
+    endpoints: dict[EndpointKey, Document] = msgspec.field(default_factory=dict)
 
 
 def port_key(ports: Iterable[Document] | None) -> PortKey:

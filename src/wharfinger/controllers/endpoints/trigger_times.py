@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from wharfinger.api.registry import Document
 from wharfinger.api.views import Pod
 
 
-@dataclass(slots=True)
-class _ServiceTimes:
+class _ServiceTimes(msgspec.Struct):
     created: str = ""
-    pods: dict[str, str] = field(default_factory=dict)
+    pods: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class TriggerTimes:

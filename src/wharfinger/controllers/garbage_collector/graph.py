@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from wharfinger.api.finalizers import FOREGROUND, ORPHAN
 from wharfinger.api.registry import Resource
 from wharfinger.api.views import Metadata, OwnerReference
 
 
-@dataclass(slots=True, eq=False)
-class Entry:
+class Entry(msgspec.Struct, eq=False):
     """An object, with its metadata as last observed."""
 
     resource: Resource

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
+
+import msgspec
 
 from wharfinger.api.conditions import is_true
 from wharfinger.api.errors import ApiError, Conflict, NotFound
@@ -41,8 +42,7 @@ class CannotScale(Exception):
     """An autoscaler does nothing this time; events and conditions have been recorded."""
 
 
-@dataclass(slots=True)
-class _Sync:
+class _Sync(msgspec.Struct):
     """One look at an autoscaler: its status as it becomes."""
 
     document: Document
@@ -50,7 +50,7 @@ class _Sync:
     now: float
     desired: int | None = None  # what this time's status says; None: as before
     current: int | None = None
-    metrics: list[Document] = field(default_factory=list)
+    metrics: list[Document] = msgspec.field(default_factory=list)
     rescaled: bool = False
     limit: limits.LimitedScale | None = None
 

@@ -4,7 +4,8 @@ for the history, which is kept in memory as upstream does and is lost with a res
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+
+import msgspec
 
 from wharfinger.api.registry import Document
 
@@ -28,13 +29,12 @@ SCALE_DOWN_STABILIZED = (
 READY_FOR_NEW_SCALE = ("ReadyForNewScale", "recommended size matches current size")
 
 
-@dataclass(slots=True)
-class ScaleHistory:
+class ScaleHistory(msgspec.Struct):
     """What an autoscaler recommended and did lately, with times."""
 
-    recommendations: list[tuple[float, int]] = field(default_factory=list)
-    ups: list[tuple[float, int]] = field(default_factory=list)
-    downs: list[tuple[float, int]] = field(default_factory=list)
+    recommendations: list[tuple[float, int]] = msgspec.field(default_factory=list)
+    ups: list[tuple[float, int]] = msgspec.field(default_factory=list)
+    downs: list[tuple[float, int]] = msgspec.field(default_factory=list)
 
     def recommend(self, replicas: int, now: float, window: float) -> None:
         """Adds a recommendation, and forgets those that are older than the longest window."""
@@ -55,8 +55,7 @@ class ScaleHistory:
             self.downs = kept
 
 
-@dataclass(frozen=True, slots=True)
-class LimitedScale:
+class LimitedScale(msgspec.Struct, frozen=True):
     """`able` and `limited` are reason and message of AbleToScale and ScalingLimited; `limits` whether that is True."""
 
     replicas: int

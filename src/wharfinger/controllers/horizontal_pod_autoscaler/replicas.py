@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from wharfinger.api.quantity import milli_value
 from wharfinger.api.registry import Document
@@ -25,8 +26,7 @@ class CannotCompute(Exception):
     """No number of replicas follows from the metrics; the message is upstream's."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tolerances:
+class Tolerances(msgspec.Struct, frozen=True):
     down: float = DEFAULT_TOLERANCE
     up: float = DEFAULT_TOLERANCE
 
@@ -34,8 +34,7 @@ class Tolerances:
         return 1.0 - self.down <= ratio <= 1.0 + self.up
 
 
-@dataclass(frozen=True, slots=True)
-class PodMetric:
+class PodMetric(msgspec.Struct, frozen=True):
     value: int
     timestamp: float = 0.0
     window: float = 0.0
@@ -44,8 +43,7 @@ class PodMetric:
 Metrics = dict[str, PodMetric]  # by pod
 
 
-@dataclass(frozen=True, slots=True)
-class Proposal:
+class Proposal(msgspec.Struct, frozen=True):
     """`value` is the average per pod; `utilization` its percentage of the request, where the target is one."""
 
     replicas: int
@@ -53,8 +51,7 @@ class Proposal:
     utilization: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PodGroups:
+class PodGroups(msgspec.Struct, frozen=True):
     ready: int
     unready: frozenset[str]
     missing: frozenset[str]

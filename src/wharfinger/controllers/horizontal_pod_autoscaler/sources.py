@@ -7,7 +7,8 @@ parties, which are not part of a cluster; without one they are reported as unava
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from wharfinger.api.errors import ApiError
 from wharfinger.api.quantity import format_nano, milli_value
@@ -34,15 +35,13 @@ class MetricUnavailable(Exception):
         self.cause = cause
 
 
-@dataclass(frozen=True, slots=True)
-class MetricProposal:
+class MetricProposal(msgspec.Struct, frozen=True):
     replicas: int
     name: str  # for messages
     status: Document
 
 
-@dataclass(frozen=True, slots=True)
-class MetricSources:
+class MetricSources(msgspec.Struct, frozen=True):
     """The metrics of the pods of one target."""
 
     namespace: str

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from wharfinger.api.object_meta import created_at
 from wharfinger.api.times import parse_time
@@ -12,8 +13,7 @@ from wharfinger.api.views import Pod
 BASE, LIMIT = 10.0, 600.0
 
 
-@dataclass(frozen=True, slots=True)
-class JobBackoff:
+class JobBackoff(msgspec.Struct, frozen=True):
     """The number of failures since the last success, and the time of the last one."""
 
     failures: int = 0

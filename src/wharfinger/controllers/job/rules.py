@@ -6,7 +6,8 @@ The rules are those of upstream's pkg/controller/job; `indexes`, `policies` and 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from wharfinger.api.pod_state import is_active
 from wharfinger.api.times import parse_time
@@ -28,8 +29,7 @@ INTERIM = {COMPLETE: "SuccessCriteriaMet", FAILED: "FailureTarget"}
 """The condition that is set until all pods are deleted and counted, and the final one can be set."""
 
 
-@dataclass(frozen=True, slots=True)
-class JobEnding:
+class JobEnding(msgspec.Struct, frozen=True):
     """How a job ends: type, reason and message of its final condition (Complete or Failed)."""
 
     type: str
@@ -113,8 +113,7 @@ def index_wait(replaced: Pod | None, now: float) -> float:
 # The state of a job
 
 
-@dataclass(slots=True)
-class JobState:
+class JobState(msgspec.Struct):
     """A job and its pods at the start of a reconciliation."""
 
     job: Job
@@ -126,10 +125,10 @@ class JobState:
     new_failed: list[Pod]
     succeeded: int
     failed: int
-    before: Indexes = field(default_factory=Indexes)  # completed indexes according to the status
-    completed: Indexes = field(default_factory=Indexes)
+    before: Indexes = msgspec.field(default_factory=Indexes)  # completed indexes according to the status
+    completed: Indexes = msgspec.field(default_factory=Indexes)
     failed_indexes: Indexes | None = None  # failed indexes; None without backoffLimitPerIndex
-    replaceable: dict[int, Pod] = field(default_factory=dict)
+    replaceable: dict[int, Pod] = msgspec.field(default_factory=dict)
     """By index, the failed pod that will be replaced. It is kept until its successor has its failure count."""
 
     @property
@@ -310,8 +309,7 @@ def next_indexes(state: JobState, count: int) -> list[int]:
 # Counting
 
 
-@dataclass(slots=True)
-class FinishedPods:
+class FinishedPods(msgspec.Struct):
     """The counts of finished pods for the status, and the pods whose finalizer may be removed once it is written."""
 
     succeeded: int

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import TypeGuard
+
+import msgspec
 
 from wharfinger.api.kubernetes_version import REFERENCE, KubernetesVersion
 from wharfinger.api.pod_state import is_available
@@ -19,12 +20,11 @@ from wharfinger.controllers.int_or_percent import scaled
 from wharfinger.controllers.template_hashes import REVISION_HASH
 
 
-@dataclass(slots=True)
-class StatefulPlan:
-    create: list[int] = field(default_factory=list)  # ordinals
-    delete: list[Pod] = field(default_factory=list)
-    keep: list[Pod] = field(default_factory=list)  # within the size
-    condemned: list[Pod] = field(default_factory=list)  # beyond the size, highest ordinal first
+class StatefulPlan(msgspec.Struct):
+    create: list[int] = msgspec.field(default_factory=list)  # ordinals
+    delete: list[Pod] = msgspec.field(default_factory=list)
+    keep: list[Pod] = msgspec.field(default_factory=list)  # within the size
+    condemned: list[Pod] = msgspec.field(default_factory=list)  # beyond the size, highest ordinal first
 
 
 def ordinal(name: str, pod_name: str) -> int | None:

@@ -6,7 +6,8 @@ The binder does the I/O.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from wharfinger.api.keys import ObjectKey
 from wharfinger.api.quantity import canonical, value
@@ -24,14 +25,12 @@ class CannotProvision(Exception):
     """No volume can be provisioned for the claim."""
 
 
-@dataclass(frozen=True, slots=True)
-class Provisioned:
+class Provisioned(msgspec.Struct, frozen=True):
     volume: Document
     pool: CSIStorageCapacity | None  # whose capacity it uses
 
 
-@dataclass(frozen=True, slots=True)
-class Storage:
+class Storage(msgspec.Struct, frozen=True):
     """The objects that the provisioner reads, by key."""
 
     nodes: Mapping[ObjectKey, Node]

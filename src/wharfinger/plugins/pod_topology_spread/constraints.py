@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from wharfinger.api.selectors import exact_labels
 from wharfinger.api.views.pods import TopologySpreadConstraint
@@ -13,8 +14,7 @@ HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
 
 
-@dataclass(frozen=True, slots=True)
-class Constraint:
+class Constraint(msgspec.Struct, frozen=True):
     """A constraint with its selector compiled and its defaults filled in."""
 
     max_skew: int

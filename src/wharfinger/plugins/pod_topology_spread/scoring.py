@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 from math import floor, log
 
+import msgspec
 import numpy as np
 
 from wharfinger.framework.columns import Bools, Floats, Ints, Rows
@@ -16,8 +16,7 @@ from wharfinger.plugins.pod_topology_spread.counting import FEW
 from wharfinger.plugins.pod_topology_spread.filtering import SpreadFilter
 
 
-@dataclass(slots=True)
-class _Feasible:
+class _Feasible(msgspec.Struct):
     """What depends on which rows are feasible, cached for a state of the nodes."""
 
     rows: Rows

@@ -6,8 +6,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from wharfinger.api.manifests import Manifest
 from wharfinger.api.registry import Document

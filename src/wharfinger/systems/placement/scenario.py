@@ -11,6 +11,7 @@ import contextlib
 import re
 import time
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -21,11 +22,13 @@ from wharfinger.api.times import format_micro_time, format_time
 from wharfinger.client.interface import Client
 from wharfinger.scenario.document import Scenario, ScenarioFault
 from wharfinger.scenario.extension import ScenarioExtension
-from wharfinger.scenario.running.client import Footprint
 from wharfinger.systems.placement.controllers.clusters import AGENT_STOPPED, AVAILABLE, JOINED, LEASE
 from wharfinger.systems.placement.controllers.sets import DEFAULT_SETS
 from wharfinger.systems.placement.kinds.names import MANAGED_CLUSTER_SETS, MANAGED_CLUSTERS
 from wharfinger.systems.placement.rules.extras import TIME_WINDOWS
+
+if TYPE_CHECKING:
+    from wharfinger.scenario.running.client import Footprint
 
 RENEWAL = 0.5  # seconds between lease renewals
 _MINUTE, _DAY = 60, 24 * 60  # seconds, minutes

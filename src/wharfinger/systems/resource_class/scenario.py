@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
-from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from wharfinger.api.configuration import Configuration
 from wharfinger.api.defaults.walk import child, children
@@ -26,7 +26,6 @@ from wharfinger.scenario.document import Expectation, Scenario
 from wharfinger.scenario.extension import ScenarioExtension
 from wharfinger.scenario.matchers import matcher
 from wharfinger.scenario.paths import parse_path
-from wharfinger.scenario.running.client import Footprint
 from wharfinger.systems.resource_class.kinds.names import NODE_COMPUTE_RESOURCES, RESOURCE_CLASSES
 from wharfinger.systems.resource_class.kinds.views import ALIAS_PREFIX, ResourceClass
 from wharfinger.systems.resource_class.rules.compute_resources import (
@@ -37,6 +36,9 @@ from wharfinger.systems.resource_class.rules.compute_resources import (
     parse_record,
 )
 from wharfinger.systems.resource_class.settings import ResourceClassSettings
+
+if TYPE_CHECKING:
+    from wharfinger.scenario.running.client import Footprint
 
 
 class ResourceClassScenario(ScenarioExtension):

@@ -8,8 +8,9 @@ used.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from wharfinger.admission.extension import AdmissionContext, SystemReviewers
 from wharfinger.admission.rbac import Attributes
@@ -94,8 +95,7 @@ def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
     return (one.get("value") or "", one.get("effect")) == (other.get("value") or "", other.get("effect"))
 
 
-@dataclass(frozen=True, slots=True)
-class Needed:
+class Needed(msgspec.Struct, frozen=True):
     """A required permission, and the error for users who lack it."""
 
     question: Attributes

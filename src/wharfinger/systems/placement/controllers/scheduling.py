@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Coroutine
-from typing import Any
-
-from prometheus_client import CollectorRegistry, Histogram
+from typing import TYPE_CHECKING, Any
 
 from wharfinger.api.errors import AlreadyExists, NotFound
 from wharfinger.api.keys import ObjectKey
@@ -40,6 +38,9 @@ from wharfinger.systems.placement.rules.outcome import PageWrite, PlacementOutco
 from wharfinger.systems.placement.rules.pipeline import ResultCode
 from wharfinger.systems.placement.settings import PlacementSettings
 
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry, Histogram
+
 _BUCKETS = tuple(10.0**power for power in range(-6, 4))
 
 
@@ -47,6 +48,8 @@ class PlacementMetrics:
     """Upstream's histograms, with buckets from a microsecond to a thousand seconds."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
+        from prometheus_client import Histogram
+
         def histogram(name: str, help: str, labels: tuple[str, ...] = ()) -> Histogram:
             return Histogram(f"scheduling_{name}_seconds", help, labels, registry=registry, buckets=_BUCKETS)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from wharfinger.api.conditions import new_condition, set_condition
 from wharfinger.api.views.meta import Condition
@@ -20,8 +21,7 @@ UNSELECTED = "wharfinger.dev/UnselectedClusters"
 REPLICAS_PLACED = "wharfinger.dev/ReplicasPlaced"
 
 
-@dataclass(frozen=True, slots=True)
-class PlacementCondition:
+class PlacementCondition(msgspec.Struct, frozen=True):
     """A condition without timestamps."""
 
     type: str

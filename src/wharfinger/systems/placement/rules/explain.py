@@ -7,10 +7,11 @@ Only reads a `PlacementResult`; nothing is decided here.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from wharfinger.api.registry import Document
 from wharfinger.api.selectors import Operator, Requirement
@@ -32,8 +33,7 @@ CLUSTER_SET = "ClusterSet"
 SCORE, SPREAD = "Score", "Spread"
 
 
-@dataclass(frozen=True, slots=True)
-class PartScore:
+class PartScore(msgspec.Struct, frozen=True):
     prioritizer: str
     weight: int
     score: int | None  # None: no data
@@ -43,8 +43,7 @@ class PartScore:
         return self.weight * (self.score or 0)
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterExplanation:
+class ClusterExplanation(msgspec.Struct, frozen=True):
     """The outcome for one cluster. A rejected cluster has `plugin` and `reason`; a feasible one `parts`, `total` and
     `rank`."""
 
@@ -58,14 +57,13 @@ class ClusterExplanation:
     capacity: str = ""  # how many pods fit, if the placement asks for that
 
 
-@dataclass(frozen=True, slots=True)
-class PlacementExplanation:
+class PlacementExplanation(msgspec.Struct, frozen=True):
     namespace: str
     name: str
     status: str
     message: str
     selected: tuple[str, ...]
-    clusters: tuple[ClusterExplanation, ...] = field(default_factory=tuple)  # by name
+    clusters: tuple[ClusterExplanation, ...] = msgspec.field(default_factory=tuple)  # by name
 
     def holding(self, clusters: tuple[str, ...], status: str, message: str) -> PlacementExplanation:
         """The same where the decisions stay as they are: these clusters."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
 from msgspec import Meta, field
@@ -108,9 +107,7 @@ def parse_extras(annotations: Mapping[str, str]) -> Extras:
 
     windows: TimeWindows | None = read(TIME_WINDOWS, TimeWindows, None)
     for window in windows.windows if windows else ():
-        try:
-            ZoneInfo(window.time_zone)
-        except (ZoneInfoNotFoundError, ValueError, OSError):
+        if not _is_time_zone(window.time_zone):
             faults.append(_fault(TIME_WINDOWS, annotations[TIME_WINDOWS], f"unknown time zone {window.time_zone!r}"))
     capacity: CapacityNeed | None = read(CAPACITY, CapacityNeed, None)
     if capacity is not None and capacity.minimum > capacity.replicas:
@@ -132,3 +129,13 @@ def parse_extras(annotations: Mapping[str, str]) -> Extras:
 
 def _fault(key: str, value: str, detail: str) -> FieldError:
     return invalid(f"metadata.annotations[{key}]", value, detail)
+
+
+def _is_time_zone(name: str) -> bool:
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # expensive to load, and rarely needed
+
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return False
+    return True

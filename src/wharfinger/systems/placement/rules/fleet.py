@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -39,8 +39,7 @@ Floats = NDArray[np.float64]
 _MAX_COLUMNS = 4096  # limit on cached columns: selectors, toleration lists and scores
 
 
-@dataclass(slots=True)
-class ScoreObject:
+class ScoreObject(msgspec.Struct):
     """The parsed form of an AddOnPlacementScore."""
 
     values: dict[str, int]
@@ -48,8 +47,7 @@ class ScoreObject:
     answer: CapacityAnswer | None = None  # how many pods fit, if that was asked
 
 
-@dataclass(slots=True)
-class _Column:
+class _Column(msgspec.Struct):
     """A derived column: arrays over rows, and the position reached in each change log."""
 
     arrays: list[NDArray[Any]]
@@ -57,11 +55,10 @@ class _Column:
     filled: int = 0  # later rows have never been computed
 
 
-@dataclass(slots=True)
-class _Log:
+class _Log(msgspec.Struct):
     """Changed rows, in order. `start` is the number of entries dropped from the front."""
 
-    rows: list[int] = field(default_factory=list)
+    rows: list[int] = msgspec.field(default_factory=list)
     start: int = 0
 
     @property

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from fractions import Fraction
 
+import msgspec
 import numpy as np
 
 from wharfinger.systems.placement.rules.fleet import Fleet
 from wharfinger.systems.placement.rules.plan import Misconfiguration, PlacementPlan
 
 
-@dataclass(frozen=True, slots=True)
-class SelectedGroup:
+class SelectedGroup(msgspec.Struct, frozen=True):
     name: str
     rows: tuple[int, ...]  # in decision order
 

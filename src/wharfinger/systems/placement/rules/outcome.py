@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -40,8 +39,7 @@ Pages = Mapping[str, PlacementDecision]
 Decisions = list[dict[str, Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class PageWrite:
+class PageWrite(msgspec.Struct, frozen=True):
     """One page write. `decisions` None leaves the status unchanged; `delete` removes the page. With `labels`, the owner
     reference is written, too."""
 
@@ -53,20 +51,18 @@ class PageWrite:
     decisions: Decisions | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PlacementEvent:
+class PlacementEvent(msgspec.Struct, frozen=True):
     type: str
     reason: str
     message: str
     page: str
 
 
-@dataclass(slots=True)
-class PlacementOutcome:
+class PlacementOutcome(msgspec.Struct):
     result: PlacementResult
-    writes: list[PageWrite] = field(default_factory=list)
+    writes: list[PageWrite] = msgspec.field(default_factory=list)
     status: dict[str, Any] | None = None  # the new status; None: unchanged
-    events: list[PlacementEvent] = field(default_factory=list)
+    events: list[PlacementEvent] = msgspec.field(default_factory=list)
     next_change: float = math.inf
     candidates: int = 0
     fault: Misconfiguration | None = None

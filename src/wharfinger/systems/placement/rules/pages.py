@@ -7,7 +7,8 @@ old one, so that a watcher never sees a selected cluster missing from all pages.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from wharfinger.api.registry import Document
 from wharfinger.systems.placement.rules.groups import SelectedGroup
@@ -15,8 +16,7 @@ from wharfinger.systems.placement.rules.groups import SelectedGroup
 PAGE_SIZE = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(msgspec.Struct, frozen=True):
     """The desired state of one PlacementDecision."""
 
     name: str
@@ -25,8 +25,7 @@ class Page:
     clusters: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PageStep:
+class PageStep(msgspec.Struct, frozen=True):
     """One write: sets the clusters of the named page; None deletes it."""
 
     page: str

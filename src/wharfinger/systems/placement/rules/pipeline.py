@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 
+import msgspec
 import numpy as np
 
 from wharfinger.api.registry import Document
@@ -29,24 +29,23 @@ class ResultCode(Enum):
     MISCONFIGURED = "Misconfigured"
 
 
-@dataclass(slots=True)
-class PlacementResult:
+class PlacementResult(msgspec.Struct):
     """The result of one decision. Row numbers are those of the fleet."""
 
     code: ResultCode = ResultCode.SUCCESS
     plugin: str = ""
     message: str = ""  # of the last warning, as upstream
-    warnings: list[str] = field(default_factory=list)  # every warning, with its plugin
-    filtered: dict[str, Ints] = field(default_factory=dict)  # rows left after each filter
-    rows: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # rows left after all filters
-    parts: list[prioritizers.Part] = field(default_factory=list)
-    totals: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # along `rows`
-    selected: list[int] = field(default_factory=list)  # rows, best first (with spread: in pick order)
-    reasons: dict[int, str] = field(default_factory=dict)  # why each row was selected
-    selected_totals: dict[int, int] = field(default_factory=dict)
+    warnings: list[str] = msgspec.field(default_factory=list)  # every warning, with its plugin
+    filtered: dict[str, Ints] = msgspec.field(default_factory=dict)  # rows left after each filter
+    rows: Ints = msgspec.field(default_factory=lambda: np.zeros(0, np.int64))  # rows left after all filters
+    parts: list[prioritizers.Part] = msgspec.field(default_factory=list)
+    totals: Ints = msgspec.field(default_factory=lambda: np.zeros(0, np.int64))  # along `rows`
+    selected: list[int] = msgspec.field(default_factory=list)  # rows, best first (with spread: in pick order)
+    reasons: dict[int, str] = msgspec.field(default_factory=dict)  # why each row was selected
+    selected_totals: dict[int, int] = msgspec.field(default_factory=dict)
     missing: int = 0  # number of clusters short of the request
     next_change: float = math.inf  # when time alone can change the result
-    timings: list[tuple[str, str, float]] = field(default_factory=list)  # kind, plugin, seconds; if timed
+    timings: list[tuple[str, str, float]] = msgspec.field(default_factory=list)  # kind, plugin, seconds; if timed
 
     @property
     def misconfigured(self) -> bool:

@@ -6,10 +6,11 @@ Plans are expensive to make and cheap to use. They depend only on the spec and a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
 from typing import TypeVar
+
+import msgspec
 
 from wharfinger.api.times import BadTime, parse_duration
 from wharfinger.cel import InvalidExpression
@@ -43,30 +44,26 @@ class Facet(Enum):
     OTHER = "other"  # visible only to CEL
 
 
-@dataclass(frozen=True, slots=True)
-class Misconfiguration:
+class Misconfiguration(msgspec.Struct, frozen=True):
     """Why a part of the Placement cannot be used, and the plugin that reports it."""
 
     plugin: str
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Prioritizer:
+class Prioritizer(msgspec.Struct, frozen=True):
     name: str  # as in events and debug output: Balance, AddOn/resource/score
     weight: int
     resource_name: str = ""  # of an AddOn score
     score_name: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class NamedGroup:
+class NamedGroup(msgspec.Struct, frozen=True):
     name: str
     selector: Selector
 
 
-@dataclass(frozen=True, slots=True)
-class PlacementPlan:
+class PlacementPlan(msgspec.Struct, frozen=True):
     namespace: str
     name: str
     number: int | None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from wharfinger.systems.placement.kinds.views import ClusterToleration
@@ -13,8 +13,7 @@ from wharfinger.systems.placement.rules.fleet import Fleet, Ints, Mask
 from wharfinger.systems.placement.rules.plan import BALANCE, PREFER_NO_SELECT, RESOURCES, STEADY, Prioritizer
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(msgspec.Struct, frozen=True):
     """The scores of one prioritizer; its arrays are parallel to the filtered clusters."""
 
     prioritizer: Prioritizer
@@ -24,8 +23,7 @@ class Part:
     next_expiry: float = np.inf
 
 
-@dataclass(frozen=True, slots=True)
-class PrioritizerContext:
+class PrioritizerContext(msgspec.Struct, frozen=True):
     fleet: Fleet
     rows: Ints  # the filtered clusters
     own: Sequence[int]  # rows in this placement's current decisions

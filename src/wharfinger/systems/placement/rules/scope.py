@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from wharfinger.systems.placement.kinds.views import ManagedClusterSet
 from wharfinger.systems.placement.rules.selectors import BadClusterSelector, Selector, compile_set
 
 
-@dataclass(frozen=True, slots=True)
-class EligibleSets:
+class EligibleSets(msgspec.Struct, frozen=True):
     """`bound`: whether the namespace has any valid binding; `sets`: the names of the eligible sets."""
 
     bound: bool = False

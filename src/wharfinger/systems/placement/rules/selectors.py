@@ -4,7 +4,6 @@ results."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import msgspec
 
@@ -26,8 +25,7 @@ class BadClusterSelector(ValueError):
     """The selector cannot be evaluated; the message is upstream's."""
 
 
-@dataclass(frozen=True, slots=True)
-class Selector:
+class Selector(msgspec.Struct, frozen=True):
     labels: Requirements = ()
     claims: Requirements = ()
     expressions: tuple[str, ...] = ()

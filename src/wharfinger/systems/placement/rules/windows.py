@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from zoneinfo import ZoneInfo
 
 from wharfinger.systems.placement.rules.extras import Window
 
@@ -25,6 +24,8 @@ def next_change(windows: Sequence[Window], now: float) -> float:
 
 def _spans(window: Window, now: float) -> list[tuple[float, float]]:
     """The intervals of a window on the days around now, in seconds since the epoch."""
+    from zoneinfo import ZoneInfo  # expensive to load, and rarely needed
+
     zone = ZoneInfo(window.time_zone)
     today = datetime.fromtimestamp(now, UTC).astimezone(zone).date()
     start_hour, start_minute = map(int, window.start.split(":"))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 LOWEST, HIGHEST = -100, 100
 
@@ -18,8 +19,7 @@ def normalise(value: float, minimum: float, maximum: float) -> int:
     return math.trunc((value - minimum) / (maximum - minimum) * (HIGHEST - LOWEST) + LOWEST)
 
 
-@dataclass(frozen=True, slots=True)
-class Linear:
+class Linear(msgspec.Struct, frozen=True):
     """A fixed scale: `worst` scores -100, `best` 100. `worst` may be the larger number, as for latencies."""
 
     worst: float
@@ -34,8 +34,7 @@ class Linear:
         return {name: self.score(value) for name, value in values.items() if not math.isnan(value)}
 
 
-@dataclass(frozen=True, slots=True)
-class Relative:
+class Relative(msgspec.Struct, frozen=True):
     """A scale relative to the values themselves: the worst scores -100, the best 100; if all are equal, they score 0."""
 
     less_is_better: bool = False

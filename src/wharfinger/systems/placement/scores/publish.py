@@ -7,9 +7,10 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
+
+import msgspec
 
 from wharfinger.api.conditions import new_condition, set_condition
 from wharfinger.api.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound, not_found
@@ -38,8 +39,7 @@ Produce = Callable[[], Awaitable[Mapping[str, Mapping[str, int]]]]
 """Measures scores, by cluster and score name."""
 
 
-@dataclass(slots=True)
-class _Written:
+class _Written(msgspec.Struct):
     """What was last written for a cluster."""
 
     scores: dict[str, int]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from wharfinger.cli.asking import ask, cluster_state_options
+from wharfinger.cli.completing import names_of
 
 if TYPE_CHECKING:
     from wharfinger.api.configuration import Configuration
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @click.command("reservation")
-@click.argument("reservation", metavar="NAME")
+@click.argument("reservation", metavar="NAME", shell_complete=names_of("reservations"))
 @cluster_state_options
 @click.option(
     "--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="The scheduler's configuration."
@@ -69,6 +70,12 @@ class ReservationExplanation:
     left: dict[str, str]  # what no consumer uses, by resource
     placing: PodExplanation | None
 
+    @property
+    def devices(self) -> list[str]:
+        from wharfinger.devices.held_record import held_devices
+
+        return [f"{each.pool}/{each.device}" for each in held_devices(self.reservation.metadata.annotations)]
+
     def document(self) -> Document:
         status = self.reservation.status
         found: Document = {
@@ -77,6 +84,7 @@ class ReservationExplanation:
             "node": status.node_name or None,
             "reserved": dict(status.allocatable),
             "left": self.left,
+            **({"devices": self.devices} if self.devices else {}),
             "consumers": [f"{owner.namespace}/{owner.name}" for owner in status.current_owners],
         }
         if self.reason:
@@ -129,9 +137,10 @@ def reservation_text(story: ReservationExplanation, *, everything: bool) -> str:
     lines = [f"Reservation {found['reservation']}: {found['phase']}{where}"]
     if story.reason:
         lines.append(f"Reason: {story.reason}")
-    if found["reserved"]:
+    if found["reserved"] or story.devices:
         amounts = (f"{name} {quantity} ({story.left[name]} left)" for name, quantity in found["reserved"].items())
-        lines.append(f"Holds: {', '.join(amounts)}")
+        devices = [f"devices {', '.join(story.devices)}"] if story.devices else []
+        lines.append(f"Holds: {', '.join([*amounts, *devices])}")
         lines.append(f"Used by: {', '.join(found['consumers']) or 'nobody'}")
     if story.placing is not None:
         verdict, _, rest = pod_text(story.placing, everything=everything).partition("\n")

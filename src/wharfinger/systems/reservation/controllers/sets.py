@@ -10,7 +10,8 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from copy import deepcopy
-from dataclasses import dataclass, field
+
+import msgspec
 
 from wharfinger.admission.requesters import REQUESTER
 from wharfinger.api.conditions import find_condition, new_condition, set_condition
@@ -36,14 +37,13 @@ REJECTION_RETRY = 30.0  # seconds before a rejected creation is retried
 CONFLICT_RETRY = 1.0  # seconds before a name conflict is checked again
 
 
-@dataclass(slots=True)
-class ReservationSetPlan:
+class ReservationSetPlan(msgspec.Struct):
     """The reservations to create and delete, by number, and the number of reservations in each phase."""
 
-    create: list[int] = field(default_factory=list)
-    delete: list[int] = field(default_factory=list)
-    counts: dict[str, int] = field(default_factory=dict)
-    used: set[int] = field(default_factory=set)  # numbers of used reservations, whether or not they still exist
+    create: list[int] = msgspec.field(default_factory=list)
+    delete: list[int] = msgspec.field(default_factory=list)
+    counts: dict[str, int] = msgspec.field(default_factory=dict)
+    used: set[int] = msgspec.field(default_factory=set)  # numbers of used reservations, whether or not they still exist
 
 
 def plan(

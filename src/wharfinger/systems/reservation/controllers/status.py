@@ -4,7 +4,8 @@ Pure."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from wharfinger.api.registry import Document
 from wharfinger.api.resources import requests_nano
@@ -17,8 +18,7 @@ from wharfinger.systems.reservation.rules.reservations import written
 PODS = "pods"
 
 
-@dataclass(frozen=True, slots=True)
-class ReservationUse:
+class ReservationUse(msgspec.Struct, frozen=True):
     """The consumers of a reservation and what they use of it, in the form of its status."""
 
     owners: list[dict[str, str]]

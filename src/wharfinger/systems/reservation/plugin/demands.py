@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import msgspec
 
@@ -22,8 +21,7 @@ class BadDemand(ValueError):
     """An annotation of the pod is malformed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Term:
+class Term(msgspec.Struct, frozen=True):
     """One term of a required affinity: label requirements, and field requirements on the reservation's name."""
 
     labels: tuple[Requirement, ...]
@@ -33,8 +31,7 @@ class Term:
         return matches(self.labels, labels) and matches(self.names, {"metadata.name": name})
 
 
-@dataclass(frozen=True, slots=True)
-class Demands:
+class Demands(msgspec.Struct, frozen=True):
     """`required`: the pod must use a reservation. `terms` is None if the affinity has no required terms."""
 
     required: bool = False

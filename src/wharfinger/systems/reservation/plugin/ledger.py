@@ -9,7 +9,6 @@ use a reservation see more room (`plugin.reservation`). One ledger serves all pr
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -49,8 +48,7 @@ Numbers = dict[int, int]
 _SHARED = "reservations"
 
 
-@dataclass(frozen=True, slots=True)
-class ReservationPlacement:
+class ReservationPlacement(msgspec.Struct, frozen=True):
     """What binding a reservation writes in addition to the node name."""
 
     waiting: bool = False  # the node does not have enough room yet

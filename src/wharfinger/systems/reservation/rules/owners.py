@@ -6,7 +6,6 @@ Reservations with equal owners share one *owner class*. The owner classes of a p
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -21,8 +20,7 @@ Feature = tuple[str, Hashable]
 _ANY: Feature = ("any", "")
 
 
-@dataclass(frozen=True, slots=True)
-class CompiledOwner:
+class CompiledOwner(msgspec.Struct, frozen=True):
     """One compiled owner. Fields that are None match every pod."""
 
     object: ObjectReference | None

@@ -6,7 +6,6 @@ A reservation is scheduled as a *stand-in* (`wharfinger.framework.stand_ins`), w
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 import msgspec
@@ -292,8 +291,7 @@ def is_guarantee(reservation: Reservation) -> bool:
 # -- the allocation annotation of a pod
 
 
-@dataclass(frozen=True, slots=True)
-class Allocation:
+class Allocation(msgspec.Struct, frozen=True):
     """The reservation that a pod uses."""
 
     name: str

@@ -4,7 +4,8 @@ room. Pure."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from wharfinger.api.quantity import family, format_nano, parse_nano
 from wharfinger.api.resources import in_units
@@ -14,8 +15,7 @@ from wharfinger.systems.reservation.kinds.views import Reservation
 AS_WANTED, IN_USE, INSUFFICIENT = "Resized", "InUse", "InsufficientResources"
 
 
-@dataclass(frozen=True, slots=True)
-class Resizing:
+class Resizing(msgspec.Struct, frozen=True):
     """The outcome of a resize: the new `status.allocatable` and the resources that could not be resized as requested."""
 
     allocatable: Quantities

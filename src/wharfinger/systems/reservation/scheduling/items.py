@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
-from prometheus_client.core import GaugeMetricFamily, Metric
 
 from wharfinger.api.registry import Document
 from wharfinger.api.resources import CPU, requests
@@ -31,6 +31,9 @@ from wharfinger.systems.reservation.scheduling import status
 from wharfinger.systems.reservation.scheduling.binding import bind_reservation, is_on
 from wharfinger.systems.reservation.scheduling.guarantees import Guarantees
 from wharfinger.systems.reservation.scheduling.upkeep import ReservationUpkeep
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
 
 FIT = "NodeResourcesFit"
 EXAMINED, NAMED = 64, 5  # nodes that a refusal is explained with, and reservations that it names
@@ -165,6 +168,8 @@ class ReservationItems(Schedulable):
 
     def metrics(self) -> Iterable[Metric]:
         """Computed from what the scheduler knows; amounts are in base units, cpu in cores."""
+        from prometheus_client.core import GaugeMetricFamily
+
         phases = Counter(each.phase for each in self._ledger.reservations.values())
         counts = GaugeMetricFamily("wharfinger_reservations", "Reservations, by phase.", labels=["phase"])
         for phase in ("Pending", "Waiting", "Available", "Succeeded", "Failed"):

@@ -6,7 +6,7 @@ skips.
 
 from __future__ import annotations
 
-from wharfinger.api.protobuf import message_classes
+from wharfinger.api.protobuf import MessageClasses
 
 VERSION = "v1beta1"
 HEALTHY = "Healthy"
@@ -16,7 +16,7 @@ PLUGIN_FOLDER = "/var/lib/kubelet/device-plugins"
 REGISTRATION = "v1beta1.Registration"
 DEVICE_PLUGIN = "v1beta1.DevicePlugin"
 
-_CLASSES = message_classes(
+_CLASSES = MessageClasses(
     VERSION,
     {
         "Empty": "",

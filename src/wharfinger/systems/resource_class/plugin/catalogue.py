@@ -7,8 +7,8 @@ set once, however many nodes have such devices.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 
 from wharfinger.framework.columns import Bools, Ints
@@ -16,8 +16,7 @@ from wharfinger.systems.resource_class.kinds.views import ResourceClass
 from wharfinger.systems.resource_class.rules.properties import matches
 
 
-@dataclass(slots=True, eq=False)
-class Meaning:
+class Meaning(msgspec.Struct, eq=False):
     """What a requested name resolves to: a raw resource and the property sets that match."""
 
     name: str  # class name or raw resource
@@ -26,7 +25,7 @@ class Meaning:
     per_cluster: bool = False  # not on nodes: skipped by the filter
     group_by: str = ""
     group_size: int = 1
-    sets: set[int] = field(default_factory=set)  # numbers of the matching property sets
+    sets: set[int] = msgspec.field(default_factory=set)  # numbers of the matching property sets
     _array: Bools | None = None
 
     def array(self, size: int) -> Bools:
@@ -45,8 +44,7 @@ class Meaning:
         self._array = None
 
 
-@dataclass(slots=True)
-class PropertySet:
+class PropertySet(msgspec.Struct):
     raw: str
     properties: Mapping[str, str]
     users: int = 0

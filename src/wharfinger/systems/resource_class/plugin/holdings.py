@@ -8,7 +8,9 @@ hold the devices that this scheduler would have given it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from wharfinger.api.quantity import value
 from wharfinger.api.resources import Amounts, add_amounts, sum_containers
@@ -29,8 +31,7 @@ from wharfinger.systems.resource_class.rules.compute_resources import (
 )
 
 
-@dataclass(slots=True)
-class Slot:
+class Slot(msgspec.Struct):
     """A ComputeResource of a node, with its free devices."""
 
     name: str
@@ -43,8 +44,7 @@ class Slot:
     classic: bool = False  # classic node capacity, not published by a device agent
 
 
-@dataclass(frozen=True, slots=True)
-class Holding:
+class Holding(msgspec.Struct, frozen=True):
     """The devices that one pod holds."""
 
     recorded: tuple[tuple[str, str, int], ...] = ()  # (requested name, ComputeResource, devices)
@@ -270,12 +270,11 @@ def free_units(slots: Sequence[Slot], free: Sequence[int], meaning: Meaning, cat
     return sum(devices // wanted.size for devices in groups.values())
 
 
-@dataclass(slots=True)
-class DeviceUse:
+class DeviceUse(msgspec.Struct):
     """Free devices by slot, and the ones in use as (pod, requested name, slot index, devices)."""
 
     free: list[int]
-    taken: list[tuple[tuple[str, str], str, int, int]] = field(default_factory=list)
+    taken: list[tuple[tuple[str, str], str, int, int]] = msgspec.field(default_factory=list)
 
 
 def use(slots: Sequence[Slot], holders: Mapping[tuple[str, str], Holding], catalogue: Catalogue) -> DeviceUse:

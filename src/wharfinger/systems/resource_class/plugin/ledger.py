@@ -7,9 +7,9 @@ immediately; only changed rows are recomputed. Columns mirror the slots for vect
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from wharfinger.api.keys import ObjectKey
 from wharfinger.framework.columns import Bools, IntColumn, Ints, Rows

@@ -6,7 +6,9 @@ Computed from API objects alone, as a restarted scheduler would do.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from wharfinger.api.views import Node, Pod
 from wharfinger.framework.stand_ins import StandIn
@@ -24,8 +26,7 @@ from wharfinger.systems.resource_class.plugin.holdings import (
 from wharfinger.systems.resource_class.rules.compute_resources import published
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceLine:
+class ResourceLine(msgspec.Struct, frozen=True):
     """One ComputeResource that a name matches."""
 
     name: str
@@ -34,8 +35,7 @@ class ResourceLine:
     free: int
 
 
-@dataclass(frozen=True, slots=True)
-class NodeLine:
+class NodeLine(msgspec.Struct, frozen=True):
     node: str
     devices: int  # healthy devices that match
     used: int  # matching devices in use, and those allocated under this name
@@ -44,14 +44,13 @@ class NodeLine:
     reserved: int = 0  # matching devices that reservations hold and nobody uses
 
 
-@dataclass(slots=True)
-class ClassLine:
+class ClassLine(msgspec.Struct):
     name: str
     raw: str
     alias: str = ""
     scope: str = "Node"
     is_class: bool = True
-    nodes: list[NodeLine] = field(default_factory=list)
+    nodes: list[NodeLine] = msgspec.field(default_factory=list)
 
     @property
     def devices(self) -> int:

@@ -7,11 +7,12 @@ assumed on a node, and the record is written with the Binding. If the pod alread
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from wharfinger.api.keys import ObjectKey
 from wharfinger.api.resources import CPU, EPHEMERAL_STORAGE, MEMORY
@@ -208,8 +209,7 @@ class ResourceClasses(Plugin):
         return {RECORD: format_record(given[0])} if given is not None else {}
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(msgspec.Struct, frozen=True):
     """A device name that a pod requests."""
 
     name: str

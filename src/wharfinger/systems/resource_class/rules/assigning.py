@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
+
+import msgspec
 
 GROUPINGS = 4096  # distributions of groups to try before giving up
 
 
-@dataclass(frozen=True, slots=True)
-class Demand:
+class Demand(msgspec.Struct, frozen=True):
     """A number of devices wanted from the ComputeResources at these indices, in order of preference.
 
     With a group size, the amount counts units, and all devices of a unit come from places with the same value.

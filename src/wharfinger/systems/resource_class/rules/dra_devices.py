@@ -6,7 +6,8 @@ The status of ResourceClaims says which devices are in use.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from wharfinger.api.defaults.devices import allocation_results
 from wharfinger.api.quantity import BadQuantity, canonical
@@ -23,14 +24,13 @@ def driver_resource(driver: str) -> str:
     return f"{driver}/devices"
 
 
-@dataclass(slots=True)
-class DeviceGroup:
+class DeviceGroup(msgspec.Struct):
     """The devices of a driver on a node that have the same properties."""
 
     node: str
     driver: str
     properties: Mapping[str, str]
-    devices: list[DeviceName] = field(default_factory=list)
+    devices: list[DeviceName] = msgspec.field(default_factory=list)
     used: int = 0
 
     @property

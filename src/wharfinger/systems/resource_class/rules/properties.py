@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+
+import msgspec
 
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
 
@@ -32,8 +33,7 @@ _LONGEST = 256
 _LARGEST_EXPONENT = 1000  # bounds the cost of parsing
 
 
-@dataclass(frozen=True, slots=True)
-class Amount:
+class Amount(msgspec.Struct, frozen=True):
     """An exact number and its unit in lower case, empty if none is given."""
 
     number: Fraction
@@ -92,8 +92,7 @@ def is_bound(key: str, text: str) -> bool:
     return parse_amount(text) is not None or is_version(key, text)
 
 
-@dataclass(frozen=True, slots=True)
-class Expression:
+class Expression(msgspec.Struct, frozen=True):
     """One requirement of a selector."""
 
     key: str

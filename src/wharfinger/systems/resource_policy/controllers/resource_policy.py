@@ -50,10 +50,14 @@ class ResourcePolicyController(Controller[QueueKey]):
         others = schedulables()
         self._cache = PolicyCache(others)
         self._resources = {each.resource.kind: each.resource for each in others}
-        self._unit_pods = context.gauges.of(
-            "wharfinger_resource_policy_unit_pods",
-            "Pods and reservations charged to a unit of a resource policy, by group.",
-            ("namespace", "policy", "unit", "group"),
+        self._unit_pods = (
+            None
+            if context.gauges is None
+            else context.gauges.of(
+                "wharfinger_resource_policy_unit_pods",
+                "Pods and reservations charged to a unit of a resource policy, by group.",
+                ("namespace", "policy", "unit", "group"),
+            )
         )
         self._measured: dict[tuple[str, str], set[tuple[str, ...]]] = {}  # label values by policy
         self._sets_costs = _sets_costs(context.configuration)
@@ -185,6 +189,8 @@ class ResourcePolicyController(Controller[QueueKey]):
 
     def _measure(self, namespace: str, name: str, policy: CountedPolicy | None) -> None:
         """Sets the metrics of a policy; None removes them."""
+        if self._unit_pods is None:
+            return
         found: dict[tuple[str, ...], int] = {}
         if policy is not None:
             rules = policy.rules

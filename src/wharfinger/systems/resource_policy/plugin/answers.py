@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from wharfinger.api.resources import requests
-from wharfinger.framework.columns import Ints, Rows
+from wharfinger.framework.columns import Ints, Rows, distinct
 from wharfinger.framework.plugin import MAX_SCORE, Prepared, Scope
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.simulation import Simulation
@@ -217,7 +217,7 @@ class Governed(Prepared):
         """Normalize by dense rank, so that widely spaced priorities do not make close ones equal."""
         kinds = self._policy.nodes.kinds.take(rows)
         present = np.bincount(kinds, minlength=len(self._raw)) > 0
-        levels = np.unique(self._raw[present])
+        levels = distinct(self._raw[present])
         if len(levels) == 1:
             return np.full_like(scores, MAX_SCORE)
         ranks = np.searchsorted(levels, self._raw)

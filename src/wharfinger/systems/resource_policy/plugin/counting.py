@@ -7,7 +7,7 @@ groups that have been acquired are kept.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from wharfinger.api.keys import ObjectKey
 from wharfinger.systems.resource_policy.plugin.charges import Charges, Order, Units
@@ -20,8 +20,7 @@ Share = tuple[Size, int]
 """What a pod takes in a group: limited resources and places."""
 
 
-@dataclass(slots=True)
-class Counted:
+class Counted(msgspec.Struct):
     order: Order
     signature: Signature
     units: Units  # units of its node

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wharfinger.api.selectors import Requirements
-from wharfinger.framework.columns import Bools, Rows
+from wharfinger.framework.columns import Bools, Rows, distinct
 from wharfinger.framework.tables import Tables
 from wharfinger.systems.resource_policy.plugin.charges import Units
 from wharfinger.systems.resource_policy.rules.policy import PolicyRules
@@ -58,7 +58,7 @@ class NodeKinds:
             grown = np.full(capacity, UNKNOWN, dtype=np.int32)
             grown[: len(self.kinds)] = self.kinds
             self.kinds = grown
-        rows = np.arange(capacity) if logged is None else np.unique(logged)
+        rows = np.arange(capacity) if logged is None else distinct(logged)
         before = self.kinds[rows]
         self.kinds[rows] = UNKNOWN
         self._evaluate(rows[self._tables.alive[rows]])

@@ -4,8 +4,9 @@ in several units, the charges of the whole group are recomputed after each chang
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from wharfinger.api.resources import amount_text, quantity_of
 from wharfinger.systems.resource_policy.plugin.charges import Order, Units
@@ -16,13 +17,12 @@ Size = Mapping[str, int]
 NOTHING: Size = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
+class Limit(msgspec.Struct, frozen=True):
     """The limits of a unit for one group; None or empty means no limit."""
 
     count: int | None = None
     percent: int | None = None
-    resources: Size = field(default_factory=dict)
+    resources: Size = msgspec.field(default_factory=dict)
 
     def fits(self, count: int, used: Size, size: Size, total: int, places: int = 1) -> bool:
         """Whether a pod fits in addition to `count` and `used`. `total` is the number of places in the group, including

@@ -7,7 +7,8 @@ the user and is kept.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from wharfinger.api.groups import SIGS
 from wharfinger.controllers.scale_in import DELETION_COST
@@ -16,8 +17,7 @@ MARKER = f"{SIGS}/managed-deletion-cost"
 POLICY = f"{SIGS}/resource-policy"
 
 
-@dataclass(frozen=True, slots=True)
-class CostChange:
+class CostChange(msgspec.Struct, frozen=True):
     annotations: Mapping[str, str | None]  # None removes the annotation
     kept: bool = False  # a cost set by the user is kept
 

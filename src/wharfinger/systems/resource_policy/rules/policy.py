@@ -10,6 +10,8 @@ from enum import Enum
 from functools import cached_property
 from typing import Any
 
+import msgspec
+
 from wharfinger.api.fields import describe
 from wharfinger.api.groups import SIGS
 from wharfinger.api.resources import in_units, nano, requests
@@ -36,8 +38,7 @@ class BadPolicy(ValueError):
     """The ResourcePolicy is invalid and is ignored. The message lists every fault with its path."""
 
 
-@dataclass(frozen=True, slots=True)
-class CompiledUnit:
+class CompiledUnit(msgspec.Struct, frozen=True):
     name: str
     priority: int
     limit: Limit

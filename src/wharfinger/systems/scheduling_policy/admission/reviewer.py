@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
+
+import msgspec
 
 from wharfinger.admission.request import PASS, Request, Review
 from wharfinger.admission.requesters import controllers_in
@@ -29,8 +30,7 @@ AUDIT_PREFIX = "scheduling-policy.wharfinger.dev/"
 """Prefix of the keys of audit annotations."""
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyReview:
+class PolicyReview(msgspec.Struct, frozen=True):
     """A review with the evaluation behind it, for commands that explain."""
 
     review: Review

@@ -9,14 +9,16 @@ from __future__ import annotations
 import logging
 from collections import Counter as Counts
 from collections.abc import Callable
-
-from prometheus_client import CollectorRegistry, Counter
+from typing import TYPE_CHECKING
 
 from wharfinger.api.errors import ApiError, Conflict, NotFound
 from wharfinger.api.times import format_time
 from wharfinger.client.interface import Client
 from wharfinger.systems.scheduling_policy.kinds.names import SCHEDULING_POLICIES
 from wharfinger.systems.scheduling_policy.rules.evaluate import Evaluation
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +32,8 @@ def violated(evaluation: Evaluation) -> tuple[str, ...]:
 
 class ViolationCounts:
     def __init__(self, metrics: CollectorRegistry, now: Callable[[], float]) -> None:
+        from prometheus_client import Counter
+
         self._now = now
         self._new: Counts[str] = Counts()  # not in the status yet
         self._total = Counter(

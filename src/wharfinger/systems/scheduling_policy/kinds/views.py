@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from wharfinger.api.registry import Document
 
@@ -38,8 +39,7 @@ SubKey = tuple[str, str, tuple[str, ...] | None]
 """Kind of affinity, hardness, and keys of an expression; None where the rule is about affinity as such."""
 
 
-@dataclass(frozen=True, slots=True)
-class TolerationPattern:
+class TolerationPattern(msgspec.Struct, frozen=True):
     """A pattern for tolerations; an empty tuple matches anything."""
 
     keys: tuple[str, ...] = ()
@@ -48,8 +48,7 @@ class TolerationPattern:
     effects: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ExpressionPattern:
+class ExpressionPattern(msgspec.Struct, frozen=True):
     """A pattern for node affinity expressions; an empty tuple matches anything."""
 
     keys: tuple[str, ...] = ()
@@ -57,16 +56,14 @@ class ExpressionPattern:
     values: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SpreadPattern:
+class SpreadPattern(msgspec.Struct, frozen=True):
     """A pattern for topology spread constraints; an empty tuple matches anything."""
 
     topology_keys: tuple[str, ...] = ()
     when_unsatisfiable: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class AffinityRule:
+class AffinityRule(msgspec.Struct, frozen=True):
     """One leaf of the affinity tree. Without patterns it covers all affinity of its kind and hardness."""
 
     kind: str  # as pods name it: nodeAffinity, podAffinity, podAntiAffinity
@@ -79,8 +76,7 @@ class AffinityRule:
         return (self.kind, self.hardness, None if self.pattern is None else tuple(sorted(self.pattern.keys)))
 
 
-@dataclass(frozen=True, slots=True)
-class PolicySection:
+class PolicySection(msgspec.Struct, frozen=True):
     """`required` or `allowed`. None means absent, so nothing; empty means anything (only in `allowed`)."""
 
     scheduler_names: tuple[str, ...] | None = None
@@ -92,8 +88,7 @@ class PolicySection:
     spread: tuple[SpreadPattern, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class AffinityDefault:
+class AffinityDefault(msgspec.Struct, frozen=True):
     """Affinity to inject: one expression for hard node affinity, otherwise the whole list of terms."""
 
     kind: str
@@ -106,23 +101,21 @@ class AffinityDefault:
         return (self.kind, self.hardness, self.keys)
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyDefaults:
+class PolicyDefaults(msgspec.Struct, frozen=True):
     scheduler_name: str = ""
     priority_class: str = ""
-    node_selector: Mapping[str, str] = field(default_factory=dict)
+    node_selector: Mapping[str, str] = msgspec.field(default_factory=dict)
     tolerations: tuple[Document, ...] = ()  # as they are written into pods
     affinity: tuple[AffinityDefault, ...] = ()
     runtime_class: str = ""
     spread: tuple[Document, ...] = ()  # as they are written into pods
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SchedulingPolicy:
+class SchedulingPolicy(msgspec.Struct, frozen=True, eq=False):
     name: str
     required: PolicySection = PolicySection()
     allowed: PolicySection = PolicySection()
-    default: PolicyDefaults = field(default_factory=PolicyDefaults)
+    default: PolicyDefaults = msgspec.field(default_factory=PolicyDefaults)
     audited: bool = False  # in audit mode
     warnings: tuple[str, ...] = ()
 

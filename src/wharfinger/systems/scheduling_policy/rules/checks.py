@@ -4,7 +4,6 @@ path."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -24,8 +23,7 @@ from wharfinger.systems.scheduling_policy.rules.patterns import covers_expressio
 from wharfinger.systems.scheduling_policy.rules.wishes import DEFAULT_SCHEDULER, SpreadWish, Terms, Wishes
 
 
-@dataclass(frozen=True, slots=True)
-class Violation:
+class Violation(msgspec.Struct, frozen=True):
     """One reason for refusal. `policies` require what is missing, or their default wrote what is refused."""
 
     error: FieldError

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from wharfinger.api.registry import Document
 from wharfinger.api.selectors import NodeSelectorTerm, SelectorExpression
@@ -18,8 +19,7 @@ Operation = dict[str, Any]
 """One JSON patch operation."""
 
 
-@dataclass(frozen=True, slots=True)
-class Injection:
+class Injection(msgspec.Struct, frozen=True):
     """A default that was written into a pod."""
 
     path: str
@@ -27,8 +27,7 @@ class Injection:
     policy: str
 
 
-@dataclass(slots=True)
-class _Writer:
+class _Writer(msgspec.Struct):
     spec: Document
     pointer: str
     wishes: Wishes

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -24,8 +23,7 @@ from wharfinger.systems.scheduling_policy.rules.merge import MergedPolicy, Strat
 from wharfinger.systems.scheduling_policy.rules.wishes import Spec, Wishes, additions, read_wishes
 
 
-@dataclass(slots=True)
-class PolicySubject:
+class PolicySubject(msgspec.Struct):
     """What is judged: a pod spec and its path, the identity and namespace, and what is known of its origin."""
 
     spec: Document | None
@@ -44,18 +42,17 @@ class PolicySubject:
         return "/" + self.base.replace(".", "/")
 
 
-@dataclass(slots=True)
-class Evaluation:
+class Evaluation(msgspec.Struct):
     """The result. `policies` are those that were used, in order; `audited` those in audit mode."""
 
     users: tuple[User, ...]
     namespace: str
     policies: tuple[str, ...] = ()
     audited: tuple[str, ...] = ()
-    violations: list[Violation] = field(default_factory=list)
-    injections: list[Injection] = field(default_factory=list)
-    operations: list[Operation] = field(default_factory=list)
-    set_aside: list[str] = field(default_factory=list)
+    violations: list[Violation] = msgspec.field(default_factory=list)
+    injections: list[Injection] = msgspec.field(default_factory=list)
+    operations: list[Operation] = msgspec.field(default_factory=list)
+    set_aside: list[str] = msgspec.field(default_factory=list)
     merged: MergedPolicy | None = None
 
     @property

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from wharfinger.admission.rbac import Attributes
 from wharfinger.admission.request import User
@@ -20,8 +21,7 @@ EVERYONE = User("", ("system:serviceaccounts", "system:authenticated"))
 """What every service account is, whatever its namespace."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Identity:
+class Identity(msgspec.Struct, frozen=True, eq=False):
     """Someone who is bound to a role, and where that counts; an empty namespace stands for all."""
 
     title: str
@@ -29,8 +29,7 @@ class Identity:
     namespace: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     rule: str
     policy: str  # empty where it concerns several
     message: str

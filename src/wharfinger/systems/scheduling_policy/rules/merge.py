@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
+import msgspec
+
 from wharfinger.api.registry import Document
 from wharfinger.api.views.pods import Toleration
 from wharfinger.systems.scheduling_policy.kinds.views import (
@@ -37,21 +39,19 @@ class SubKeyed(Protocol):
 S = TypeVar("S", bound=SubKeyed)
 
 
-@dataclass(frozen=True, slots=True)
-class Sourced(Generic[T]):
+class Sourced(msgspec.Struct, Generic[T], frozen=True):
     """A value and the policy it comes from."""
 
     value: T
     policy: str
 
 
-@dataclass(slots=True)
-class Required:
+class Required(msgspec.Struct):
     schedulers: Sourced[tuple[str, ...]] | None = None
     classes: Sourced[tuple[str, ...]] | None = None
-    selectors: dict[str, Sourced[tuple[str, ...]]] = field(default_factory=dict)
+    selectors: dict[str, Sourced[tuple[str, ...]]] = msgspec.field(default_factory=dict)
     tolerations: Sourced[tuple[TolerationPattern, ...]] | None = None
-    affinities: list[Sourced[AffinityRule]] = field(default_factory=list)
+    affinities: list[Sourced[AffinityRule]] = msgspec.field(default_factory=list)
     runtime_classes: Sourced[tuple[str, ...]] | None = None
     spread: Sourced[tuple[SpreadPattern, ...]] | None = None
 
@@ -84,19 +84,17 @@ class MergedAllowed:
     _by_key: dict[str, list[TolerationPattern]] | None = field(default=None, compare=False, repr=False)
 
 
-@dataclass(slots=True)
-class Default:
+class Default(msgspec.Struct):
     scheduler: Sourced[str] | None = None
     priority_class: Sourced[str] | None = None
-    selector: dict[str, Sourced[str]] = field(default_factory=dict)
+    selector: dict[str, Sourced[str]] = msgspec.field(default_factory=dict)
     tolerations: Sourced[tuple[Document, ...]] | None = None
-    affinity: list[Sourced[AffinityDefault]] = field(default_factory=list)
+    affinity: list[Sourced[AffinityDefault]] = msgspec.field(default_factory=list)
     runtime_class: Sourced[str] | None = None
     spread: Sourced[tuple[Document, ...]] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class MergedPolicy:
+class MergedPolicy(msgspec.Struct, frozen=True):
     """The merged policies. `allowed` includes what requirements and defaults imply."""
 
     policies: tuple[str, ...]

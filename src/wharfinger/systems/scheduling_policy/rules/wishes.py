@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
+import msgspec
 from msgspec import field as wire
 
 from wharfinger.api.selectors import NodeSelectorTerm, SelectorExpression
@@ -44,8 +43,7 @@ class Spec(View, frozen=True):
     topology_spread_constraints: tuple[SpreadWish, ...] = ()
 
 
-@dataclass(slots=True)
-class Wishes:
+class Wishes(msgspec.Struct):
     """What the pod asks for, each with its path; `injected` maps paths to the policy whose default wrote there."""
 
     base: str  # path of the pod spec
@@ -53,24 +51,26 @@ class Wishes:
     scheduler: str = ""
     priority_class: str = ""
     priority: int | None = None
-    selector: dict[str, str] = field(default_factory=dict)
-    tolerations: list[tuple[str, Toleration]] = field(default_factory=list)
-    hard_terms: Terms = field(default_factory=list)
-    soft_terms: Terms = field(default_factory=list)
-    alternatives: dict[str, Terms] = field(
+    selector: dict[str, str] = msgspec.field(default_factory=dict)
+    tolerations: list[tuple[str, Toleration]] = msgspec.field(default_factory=list)
+    hard_terms: Terms = msgspec.field(default_factory=list)
+    soft_terms: Terms = msgspec.field(default_factory=list)
+    alternatives: dict[str, Terms] = msgspec.field(
         default_factory=dict
     )  # updates: terms that were added beside others, by hardness
-    before: dict[str, NodeSelectorTerm] = field(
+    before: dict[str, NodeSelectorTerm] = msgspec.field(
         default_factory=dict
     )  # updates: the older term that the term at a path narrows
-    pod_affinity: dict[tuple[str, str], str] = field(default_factory=dict)  # (kind, hardness) in use, with its path
+    pod_affinity: dict[tuple[str, str], str] = msgspec.field(
+        default_factory=dict
+    )  # (kind, hardness) in use, with its path
     runtime_class: str = ""
-    spread: list[tuple[str, SpreadWish]] = field(default_factory=list)
-    set_aside: list[str] = field(default_factory=list)
+    spread: list[tuple[str, SpreadWish]] = msgspec.field(default_factory=list)
+    set_aside: list[str] = msgspec.field(default_factory=list)
     # The pod did not ask for what was set aside, but has it, so it may satisfy a requirement.
     system_class: str = ""
-    system_tolerations: list[Toleration] = field(default_factory=list)
-    injected: dict[str, str] = field(default_factory=dict)
+    system_tolerations: list[Toleration] = msgspec.field(default_factory=list)
+    injected: dict[str, str] = msgspec.field(default_factory=dict)
 
     @property
     def empty(self) -> bool:
