@@ -74,9 +74,9 @@ def prepared(engine: Engine, asking: Pod) -> DevicesPrepared:
 def test_only_rows_whose_devices_changed_are_searched_again(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = engine_with(*(slice_of(f"n{n}", device("a"), device("b")) for n in range(10)), nodes=10)
     searched: list[int] = []
-    search = DevicesPrepared.search
+    search = DevicesPrepared._search
     monkeypatch.setattr(
-        DevicesPrepared, "search", lambda self, row, opened="": searched.append(row) or search(self, row, opened)
+        DevicesPrepared, "_search", lambda self, row, *given: searched.append(row) or search(self, row, *given)
     )
     for number in range(5):
         engine.apply("ResourceClaim", claim(f"c{number}"))

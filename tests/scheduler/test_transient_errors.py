@@ -28,6 +28,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, *errors: ApiError) -> list[ApiError
             raise left.pop(0)
 
     monkeypatch.setattr(BindFaults, "inject", inject)
+    monkeypatch.setattr(BindFaults, "armed", True)
     return left
 
 
