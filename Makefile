@@ -11,7 +11,7 @@ EMPTY :=
 SPACE := $(EMPTY) $(EMPTY)
 COMMA := ,
 
-.PHONY: help run web test test-web test-without-systems test-kubernetes test-predictions test-scenarios-embedded test-solver test-node test-conformance bench-kubernetes image chart reference docs man release check-wheels test-pythons lint format setup bench fuzz fuzz-api fuzz-kills soak lock clean
+.PHONY: help run web test test-web test-without-systems test-kubernetes test-predictions test-scenarios-embedded test-solver test-node test-conformance bench-kubernetes image chart reference docs man release check-wheels test-pythons lint format setup bench fuzz fuzz-api fuzz-kills soak lock clean test-node-whole
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -53,6 +53,9 @@ test-predictions: $(READY)  ## random worlds on a real control plane, each stage
 
 test-node: $(READY)  ## real containers: a kubelet that joins `wharf up`, and a real cluster from nothing; needs root, containerd, runc, CNI plugins, nftables and busybox
 	@$(BIN)/python -m pytest -rs tests/real_node
+
+test-node-whole: $(READY)  ## also upgrade and restart under load, a reboot of the node, and removal
+	@WHARF_NODE=whole $(BIN)/python -m pytest -rs tests/real_node/test_from_nothing.py
 
 test-conformance: $(READY)  ## upstream's own specs against `wharf up`: SPECS="--area scheduling" for a part of them
 	@$(BIN)/python -m tests.conformance $(SPECS)

@@ -6,16 +6,14 @@ The API server, the kubelet and Services are reached at addresses that only this
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import subprocess
-import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from tests.kubernetes.binaries import Binaries
-from tests.kubernetes.cluster import OURS, ROOT, Cluster, Process, free_port
+from tests.kubernetes.cluster import OURS, Cluster, Process, free_port
 from tests.real_node.machine import Kubelet, Machine
 
 NODE = "real-1"
@@ -152,12 +150,12 @@ class NodeCluster(Cluster):
     def deployments(self) -> list[str]:
         return sorted(each["metadata"]["name"] for each in self.items(f"/apis/apps/v1/namespaces/{OURS}/deployments"))
 
-    def wait_for_rollout(self, *names: str, seconds: int = 180) -> None:
+    def wait_for_rollout(self, *names: str, seconds: float = 300) -> None:
+        end = time.monotonic() + seconds
         for name in names or self.deployments():
-            said = self.kubectl(
-                "rollout", "status", f"deployment/{name}", "-n", OURS, f"--timeout={seconds}s", check=False
-            )
-            assert "successfully rolled out" in said, f"{said}\n{self.why(OURS)}"
+            asked = ("rollout", "status", f"deployment/{name}", "-n", OURS, "--timeout=30s")
+            while "successfully rolled out" not in (said := self.kubectl(*asked, check=False)):
+                assert time.monotonic() < end, f"{said}\n{self.why(OURS)}"
 
     def why(self, namespace: str) -> str:
         """What there is to say about pods that do not become ready."""
@@ -187,20 +185,3 @@ def everything(cluster: Cluster) -> set[tuple[str, str, str]]:
         if each["kind"] not in passing or metadata["name"].startswith("wharf"):
             found.add((each["kind"], metadata.get("namespace", ""), metadata["name"]))
     return found
-
-
-def run_image_builder(*arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "scripts.image", *arguments],
-        cwd=ROOT,
-        env=dict(os.environ),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-Document = dict[str, Any]

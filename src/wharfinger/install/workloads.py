@@ -163,7 +163,7 @@ def _container(process: str, options: InstallOptions) -> Document:
         "image": options.image,
         "args": _arguments(process, options),
         "ports": [{"name": port_name, "containerPort": number, "protocol": "TCP"}],
-        "startupProbe": {"httpGet": live, "periodSeconds": 2, "failureThreshold": 60},
+        "startupProbe": {"httpGet": live, "periodSeconds": 2, "failureThreshold": 150, "timeoutSeconds": 5},
         "livenessProbe": {"httpGet": live, "periodSeconds": 10, "failureThreshold": 6, "timeoutSeconds": 5},
         "readinessProbe": {"httpGet": ready, "periodSeconds": 5, "timeoutSeconds": 5},
         "resources": {"requests": REQUESTS, "limits": {"memory": memory}},
