@@ -11,7 +11,7 @@ EMPTY :=
 SPACE := $(EMPTY) $(EMPTY)
 COMMA := ,
 
-.PHONY: help run web test test-web test-without-systems test-kubernetes test-predictions test-scenarios-embedded test-solver test-node test-conformance bench-kubernetes image lint format setup bench fuzz fuzz-api fuzz-kills soak lock clean
+.PHONY: help run web test test-web test-without-systems test-kubernetes test-predictions test-scenarios-embedded test-solver test-node test-conformance bench-kubernetes bench-instructions image lint format setup bench fuzz fuzz-api fuzz-kills soak lock clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -68,6 +68,9 @@ test-solver:  ## repacking with OR-Tools, which needs an older protobuf, so it h
 
 bench-kubernetes: $(READY)  ## side by side with the stock scheduler on a real API server: NODES=5000 PODS=10000
 	@$(BIN)/python -m tests.kubernetes.bench --nodes $(or $(NODES),5000) --pods $(or $(PODS),10000)
+
+bench-instructions: $(READY)  ## instructions of short workloads against a baseline, with perf or valgrind: SAVE=--save for a new one
+	@$(BIN)/python -m tests.instructions $(SAVE) || [ $$? -eq 75 ]
 
 image:  ## the image that `wharf install` runs, with docker: IMAGE=wharfinger:VERSION
 	docker build -t $(or $(IMAGE),wharfinger:$(VERSION)) .
