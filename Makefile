@@ -11,7 +11,7 @@ EMPTY :=
 SPACE := $(EMPTY) $(EMPTY)
 COMMA := ,
 
-.PHONY: help run web test test-web test-without-systems test-kubernetes test-predictions test-scenarios-embedded test-solver test-node test-conformance bench-kubernetes bench-instructions image lint format setup bench fuzz fuzz-api fuzz-kills soak lock clean
+.PHONY: help run web test test-web test-without-systems test-kubernetes test-predictions test-scenarios-embedded test-solver test-node test-conformance bench-kubernetes image reference docs man release check-wheels test-pythons lint format setup bench fuzz fuzz-api fuzz-kills soak lock clean bench-instructions
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -75,6 +75,30 @@ bench-instructions: $(READY)  ## instructions of short workloads against a basel
 image:  ## the image that `wharf install` runs, with docker: IMAGE=wharfinger:VERSION
 	docker build -t $(or $(IMAGE),wharfinger:$(VERSION)) .
 
+reference: $(READY)  ## the reference pages of the documentation, from the code
+	@$(BIN)/python -m scripts.reference
+
+docs: $(READY) .venv-docs/.ready  ## the documentation as a site, in build/site; needs PyPI and the npm registry once
+	@$(BIN)/python -m scripts.reference
+	@$(BIN)/python -m scripts.site
+
+man: $(READY)  ## the man pages, in build/man: MANPATH=build/man man wharf-simulate
+	@$(BIN)/python -m scripts.reference --man build/man/man1
+
+release: $(READY) .venv-docs/.ready .venv-release/.ready  ## everything that a release consists of, built and checked, in dist/release: COMPLETE=1
+	@$(BIN)/python -m scripts.release $(if $(COMPLETE),--complete)
+
+check-wheels: $(READY)  ## whether every locked dependency has wheels for all Pythons and platforms; asks PyPI
+	@$(BIN)/python -m scripts.wheels
+
+test-pythons: $(READY)  ## a part of the suite on Python 3.11 to 3.14, as far as they can be had
+	@$(BIN)/python -m pip install --quiet uv && $(BIN)/python -m scripts.pythons
+
+.venv-docs/.ready .venv-release/.ready: .venv-%/.ready: requirements-%.lock
+	@$(PYTHON) -m venv .venv-$*
+	@.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-$*.lock
+	@touch $@
+
 lint: $(READY)  ## ruff, mypy, and the import contracts that hold the layers
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet .
@@ -103,8 +127,10 @@ bench: $(READY)  ## the benchmarks
 lock:  ## choose the newest versions that pyproject.toml allows
 	@$(BIN)/python -m pip install --quiet uv
 	@$(BIN)/uv pip compile -q --upgrade --python-version 3.11 --universal --generate-hashes --no-header pyproject.toml -o requirements.lock
-	@$(BIN)/uv pip compile -q --upgrade --python-version 3.11 --universal --generate-hashes --no-header pyproject.toml --group test --group lint -c requirements.lock -o requirements-dev.lock
+	@$(BIN)/uv pip compile -q --upgrade --python-version 3.11 --universal --generate-hashes --no-header pyproject.toml --extra replay --extra dask --group test --group lint -c requirements.lock -o requirements-dev.lock
 	@$(BIN)/uv pip compile -q --upgrade --python-version 3.11 --universal --generate-hashes --no-header pyproject.toml --extra solver --group test-solver -o requirements-solver.lock
+	@$(BIN)/uv pip compile -q --upgrade --python-version 3.11 --universal --generate-hashes --no-header --group pyproject.toml:docs -o requirements-docs.lock
+	@$(BIN)/uv pip compile -q --upgrade --python-version 3.11 --universal --generate-hashes --no-header --group pyproject.toml:release -o requirements-release.lock
 
 clean:  ## remove what was made
-	rm -rf $(VENV) .venv-solver .mypy_cache .ruff_cache .hypothesis build dist web/node_modules src/wharfinger/dashboard/static
+	rm -rf $(VENV) .venv-solver .venv-docs .venv-release .cache .mypy_cache .ruff_cache .hypothesis build dist web/node_modules src/wharfinger/dashboard/static

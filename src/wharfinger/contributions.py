@@ -74,6 +74,10 @@ class SystemReport:
         called in a sentence."""
         return {}
 
+    def measures(self, objects: Callable[[Resource], Sequence[Document]]) -> Mapping[str, float]:
+        """Shares and numbers that `wharf replay` follows over time, by what they are called in a legend."""
+        return {}
+
     def lacking(self, pod_annotations: Collection[str]) -> Mapping[str, str]:
         """Kinds of this system that a snapshot without any object of them lacks, judged by the annotations that its pods
         have, and what is not safe to say without them."""
@@ -94,6 +98,10 @@ class SystemReport:
     ) -> Mapping[str, Sequence[Document]]:
         """What the dashboard shows on `screen`: rows by name of the table. `objects` lists what the caller may see."""
         return {}
+
+    def suggestion(self, objects: Callable[[Resource], Sequence[Document]], namespace: str) -> Sequence[Document]:
+        """Manifests that the dashboard suggests on `screen` for what runs in a namespace."""
+        return ()
 
     def node_marks(self, objects: Callable[[Resource], Sequence[Document]]) -> Mapping[str, Mapping[str, Any]]:
         """By node, what this system keeps there: `reserved` amounts, `devices`, the `unit` that the node belongs to."""

@@ -26,6 +26,8 @@ LINES = {
     "explain workload": ("deployment web -f {node.yaml} -f {workload.yaml}", "WorkloadExplanation"),
     "explain policy": ("units -f {node.yaml} -f {units.yaml}", "ResourcePolicyExplanation"),
     "ask": ("-f {pod.yaml} --cluster {node.yaml}", "Answer"),
+    "replay": ("{.}", "ReplayReport"),
+    "sweep": ("{sweep.yaml} --jobs 1", "SweepReport"),
     "repack": ("--free-nodes 1 --cluster {node.yaml}", "RepackPlan"),
     "explain admission": ("-f {pod.yaml} -f {policy.yaml}", "PolicyCheck"),
     "policy check": ("-f {pod.yaml} -f {policy.yaml}", "PolicyCheck"),

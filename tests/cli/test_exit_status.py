@@ -89,7 +89,18 @@ metadata: {name: units}
 spec: {units: [{name: u, nodeSelector: {matchLabels: {pool: a}}}]}
 """
 
+TRACE = """
+apiVersion: wharfinger.dev/v1alpha1
+kind: Trace
+tables: {nodes: {files: nodes.csv}, work: {files: work.csv}}
+"""
+SWEEP = "{apiVersion: wharfinger.dev/v1alpha1, kind: Sweep, traces: [.]}"
+
 FILES = {
+    "trace.yaml": TRACE,
+    "nodes.csv": "name,allocatable.cpu\na,4\n",
+    "work.csv": "name,arrival,run_time,requests.cpu\nx,5,60,1\n",
+    "sweep.yaml": SWEEP,
     "dead.conf": KUBECONFIG,
     "broken.yaml": "kind: [",
     "pod.yaml": POD.replace("CPU", "1"),
@@ -116,6 +127,9 @@ NEEDED = {
     "explain workload": "deployment a/b",
     "ask": "-f {pod.yaml}",
     "repack": "--free-nodes 1",
+    "record": "-o {new}",
+    "replay": "{.}",
+    "sweep": "{sweep.yaml}",
     "policy check": "-f {pod.yaml}",
     "policy who-can": "-f {pod.yaml}",
     "policy suggest": "-n a",

@@ -15,6 +15,7 @@ from wharfinger.api.kinds.builtin import (
     PODS,
     STATEFUL_SETS,
 )
+from wharfinger.api.kubernetes_version import KubernetesVersion
 from wharfinger.api.registry import Resource
 from wharfinger.api.views import ObjectMeta, Pod, StatefulSet, view
 from wharfinger.api.views.meta import OwnerReference
@@ -91,27 +92,39 @@ def replica(number: int, revision: str, *, ready: bool = True) -> Pod:
     return view({"metadata": metadata, "status": {"phase": "Running", "conditions": conditions}}, Pod)
 
 
+BEFORE, NOW = KubernetesVersion.V1_36, KubernetesVersion.V1_37
+
+
 @pytest.mark.parametrize(
-    ("policy", "rolling", "pods", "deleted"),
+    ("version", "policy", "rolling", "pods", "deleted"),
     [
-        ("Parallel", {}, ["old", "old down", "old"], ["db-2"]),
-        ("Parallel", {}, ["old", "old", "old down"], ["db-2"]),
-        ("Parallel", {}, ["old", "old", "new down"], []),
-        ("Parallel", {}, ["old down", "old", "new"], ["db-1"]),
-        ("Parallel", {"partition": 2}, ["old", "old", "new"], []),
-        ("OrderedReady", {}, ["old", "old down", "old"], []),
-        ("Parallel", {"maxUnavailable": 1}, ["old", "old down", "old"], []),
-        ("Parallel", {"maxUnavailable": 3}, ["old", "old down", "old"], ["db-2", "db-1"]),
+        (BEFORE, "Parallel", {}, ["old", "old down", "old"], ["db-2"]),
+        (BEFORE, "Parallel", {}, ["old", "old", "old down"], ["db-2"]),
+        (BEFORE, "Parallel", {}, ["old", "old", "new down"], []),
+        (BEFORE, "Parallel", {}, ["old down", "old", "new"], ["db-1"]),
+        (BEFORE, "Parallel", {"partition": 2, "maxUnavailable": 1}, ["old", "old", "new"], []),
+        (BEFORE, "OrderedReady", {}, ["old", "old down", "old"], []),
+        (NOW, "Parallel", {}, ["old", "old down", "old"], ["db-1"]),
+        (NOW, "Parallel", {}, ["old down", "old", "old down"], ["db-2", "db-0"]),
+        (NOW, "Parallel", {}, ["old", "old", "new down"], []),
+        (NOW, "Parallel", {"partition": 2}, ["old down", "old", "new"], []),
+        (NOW, "OrderedReady", {}, ["old", "old down", "old"], []),
+        (NOW, "OrderedReady", {"maxUnavailable": 2}, ["old", "old", "old"], ["db-2", "db-1"]),
+        (NOW, "Parallel", {"maxUnavailable": 1}, ["old", "old", "old"], ["db-2"]),
+        (NOW, "Parallel", {"maxUnavailable": 2}, ["old", "old down", "old"], ["db-1", "db-2"]),
+        (NOW, "Parallel", {"maxUnavailable": 3}, ["old", "old down", "old"], ["db-1", "db-2", "db-0"]),
     ],
 )
 def test_which_outdated_pods_a_rolling_update_replaces_while_others_are_unavailable(
-    policy: str, rolling: dict[str, Any], pods: list[str], deleted: list[str]
+    version: KubernetesVersion, policy: str, rolling: dict[str, Any], pods: list[str], deleted: list[str]
 ) -> None:
     spec = {"replicas": 3, "podManagementPolicy": policy, "updateStrategy": {"type": "RollingUpdate"}}
     if rolling:
         spec["updateStrategy"] = {"type": "RollingUpdate", "rollingUpdate": rolling}
     made = [replica(n, text.split()[0], ready="down" not in text) for n, text in enumerate(pods)]
-    found = plan(view({"metadata": {"name": "db"}, "spec": spec}, StatefulSet), made, "new", 1767225600.0 + 100)
+    found = plan(
+        view({"metadata": {"name": "db"}, "spec": spec}, StatefulSet), made, "new", 1767225600.0 + 100, version
+    )
     assert [pod.metadata.name for pod in found.delete] == deleted
 
 

@@ -6,7 +6,9 @@ import http.client
 import json
 
 import pytest
+import yaml
 from tests.dashboard.conftest import Caller, Up, until
+from tests.support import wharf_here as wharf
 
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: %s, namespace: sample}\nspec:\n  containers: [{name: c, image: pause%s}]\n"
 
@@ -79,7 +81,12 @@ def test_a_user_of_one_namespace_sees_nothing_of_another(up: Up) -> None:
     assert [pod["name"] for pod in stranger.get("/api/pods")["pods"]] == ["mine"]
     for path in ("explain/sample/report", "objects/pod/report?namespace=sample", "nodes/node-1"):
         assert stranger.ask(f"/api/{path}").status == 404, path
-    for path, body in (("explain/elsewhere/mine", None), ("timeline", None), ("plan", {"drains": ["node-1"]})):
+    for path, body in (
+        ("explain/elsewhere/mine", None),
+        ("timeline", None),
+        ("waiting/starts", None),
+        ("plan", {"drains": ["node-1"]}),
+    ):
         refused = stranger.ask(f"/api/{path}", body)
         assert (refused.status == 403 and "may not list" in refused.json["message"]) or "right" in refused.json[
             "message"
@@ -203,6 +210,20 @@ def test_asking_answers_before_anything_is_created(admin: Caller, asked: dict[st
     answer = admin.ask("/api/ask", asked).json
     assert answer["verdict"] == verdict and answer["because"]
     assert len(admin.get("/api/waiting")["pods"]) == 2
+
+
+def test_the_start_of_waiting_pods_is_told(admin: Caller) -> None:
+    found = admin.get("/api/waiting/starts")["pods"]
+    assert {each["name"] for each in found} == {each["name"] for each in admin.get("/api/waiting")["pods"]}
+    assert all(each["verdict"] == "never" and each["because"] for each in found)  # nothing there has a known end
+
+
+def test_a_policy_is_suggested_for_what_runs_in_a_namespace(up: Up, admin: Caller) -> None:
+    text = admin.get("/api/policy/suggestion?namespace=sample")["yaml"]
+    assert [each["kind"] for each in yaml.safe_load_all(text)] == ["SchedulingPolicy", "ClusterRole", "RoleBinding"]
+    made = wharf("policy", "suggest", "-n", "sample", "--kubeconfig", str(up.directory / "kubeconfig")).stdout
+    assert list(yaml.safe_load_all(made)) == list(yaml.safe_load_all(text))
+    assert admin.ask("/api/policy/suggestion?namespace=nowhere").status == 404
 
 
 @pytest.mark.parametrize("asked", [{}, {"yaml": "kind: ["}, {"objects": [{"kind": "Nothing"}]}, {"objects": 3}])

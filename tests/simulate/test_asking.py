@@ -7,6 +7,11 @@ from typing import Any
 import pytest
 from tests.support import wharf_here as wharf
 
+from wharfinger.api.kinds import registry
+from wharfinger.api.times import parse_time
+from wharfinger.simulate.asking import starts_of_waiting
+from wharfinger.simulate.inputs import read_inputs
+
 SINCE = "2026-01-01T00:00:00Z"
 STORED = f'creationTimestamp: "{SINCE}"'
 SIZE = '{cpu: "4", memory: 8Gi, pods: "110"}'
@@ -26,6 +31,16 @@ kind: Pod
 metadata: {{name: {name}, namespace: shop, uid: {name}, {STORED}, {metadata}}}
 spec: {{nodeName: n1, restartPolicy: Never, {spec} containers: [{{name: c, image: x, resources: {{requests: {{cpu: {cpu}}}}}}}]}}
 status: {{phase: Running, startTime: "{SINCE}", containerStatuses: [{state}]}}
+"""
+
+
+def waiting(name: str, cpu: str) -> str:
+    return f"""
+apiVersion: v1
+kind: Pod
+metadata: {{name: {name}, namespace: shop, uid: {name}, {STORED}}}
+spec: {{containers: [{{name: c, image: x, resources: {{requests: {{cpu: {cpu}}}}}}}]}}
+status: {{phase: Pending}}
 """
 
 
@@ -105,6 +120,26 @@ def test_what_waits_for_a_known_end_is_told_when_it_starts(
     (pod,) = found["pods"]
     assert (pod["node"], pod["waitsFor"]) == ("n1", [what])
     assert "request 1 cpu instead of 2" in [each["change"] for each in found["wouldHelp"]]
+
+
+def test_pods_that_wait_already_are_told_when_they_start() -> None:
+    cluster = "---".join(
+        [NODE, running("old", "3", "activeDeadlineSeconds: 3600,"), waiting("next", "2"), waiting("huge", "9")]
+    )
+    found = starts_of_waiting(read_inputs([("cluster.yaml", cluster)], registry()), start=parse_time(SINCE) + 60)
+    assert [(each.name, str(each.verdict), each.node) for each in found] == [
+        ("huge", "never", ""),
+        ("next", "waiting", "n1"),
+    ]
+    start = found[1].starts
+    assert start is not None and 3600 <= start - parse_time(SINCE) < 3700
+    assert found[1].waits_for == ("pod shop/old",)
+
+
+def test_a_pod_that_fits_but_was_not_tried_yet_starts_now() -> None:
+    cluster = "---".join([NODE, waiting("next", "2")])
+    found = starts_of_waiting(read_inputs([("cluster.yaml", cluster)], registry()), start=parse_time(SINCE) + 60)
+    assert [(str(each.verdict), each.node) for each in found] == [("now", "n1")]
 
 
 def test_what_never_starts_gets_the_smallest_change(tmp_path: Path) -> None:

@@ -139,11 +139,19 @@ def foreign(path: Path) -> None:
         connection.execute("CREATE TABLE objects (a)")
 
 
-def other_schema(path: Path) -> None:
+def with_schema(path: Path, version: int) -> None:
     asyncio.run(fill(path, 1))
     connection = sqlite3.connect(path)
-    connection.execute("PRAGMA user_version = 99")
+    connection.execute(f"PRAGMA user_version = {version}")
     connection.close()
+
+
+def newer_schema(path: Path) -> None:
+    with_schema(path, 99)
+
+
+def no_schema(path: Path) -> None:
+    with_schema(path, 0)
 
 
 def text(path: Path) -> None:
@@ -201,7 +209,11 @@ def edited(path: Path) -> None:
 
 REFUSED = [
     (foreign, "is an SQLite file of another program"),
-    (other_schema, "has data schema 99, and this version of Wharfinger knows schema 1"),
+    (
+        newer_schema,
+        "was written by a newer version of Wharfinger (data schema 99, and this one knows 1); it was left as",
+    ),
+    (no_schema, "has data schema 0, which no version of Wharfinger wrote; it was left as it is"),
     (text, "is not an SQLite file"),
     (empty, "is empty"),
     (truncated, "is damaged"),

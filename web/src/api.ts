@@ -27,6 +27,14 @@ export interface WaitingPod extends Place {
   reasons: Reason[];
 }
 
+/** What would become of a waiting pod if nothing changed but what has a known end. */
+export interface Start extends Place {
+  verdict: "now" | "waiting" | "never";
+  node?: string;
+  startsAt?: string;
+  waitsFor?: string[];
+}
+
 export interface Help {
   text: string;
   yaml?: string;

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from wharfinger.cli.completing import names_of
 from wharfinger.cli.exit_status import InputError, interruptible
 from wharfinger.cli.options import F, cluster_options, open_client, output_option
 
@@ -25,7 +26,12 @@ T = TypeVar("T")
 def state_options(function: F) -> F:
     """Adds the options that say where the state comes from and how the answer is printed."""
     namespace = click.option(
-        "-n", "--namespace", default="default", show_default=True, help="The namespace if the name has none."
+        "-n",
+        "--namespace",
+        default="default",
+        show_default=True,
+        shell_complete=names_of("namespaces"),
+        help="The namespace if the name has none.",
     )
     return cluster_state_options(namespace(function))
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from wharfinger.cli.completing import contexts
 from wharfinger.cli.exit_status import InputError
 
 if TYPE_CHECKING:
@@ -20,10 +21,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def cluster_options(function: F) -> F:
     """Adds `--kubeconfig` and `--context`; the command gets `kubeconfig` and `context`, each of which may be None."""
-    function = click.option("--context", metavar="NAME", help="The kubeconfig context to use.")(function)
+    function = click.option(
+        "--context", metavar="NAME", shell_complete=contexts, help="The kubeconfig context to use."
+    )(function)
     return click.option(
         "--kubeconfig",
         metavar="FILE",
+        type=click.Path(),
         help="The kubeconfig file. Default: $KUBECONFIG, then ~/.kube/config, then the service account of the pod.",
     )(function)
 

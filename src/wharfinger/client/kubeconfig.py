@@ -163,6 +163,12 @@ def load_access(
     return _access(merged, context or merged.current_context, present, env)
 
 
+def context_names(kubeconfig: str | None = None, env: Mapping[str, str] = os.environ) -> list[str]:
+    """The contexts of a kubeconfig. Raises KubeconfigError."""
+    files = [file for file in _files(kubeconfig, env) if file.exists()]
+    return sorted(_merge([_read(file) for file in files], files).contexts)
+
+
 def in_cluster(env: Mapping[str, str], service_account: Path = SERVICE_ACCOUNT) -> ClusterAccess:
     """Access from inside a pod, with its service account."""
     host, port = env.get("KUBERNETES_SERVICE_HOST", ""), env.get("KUBERNETES_SERVICE_PORT", "") or "443"

@@ -23,6 +23,7 @@ from wharfinger.api.schema.tree import Schema, schema_of
 from wharfinger.dashboard.follower import Follower
 from wharfinger.dashboard.history import History
 from wharfinger.dashboard.sessions import Caller, Sessions
+from wharfinger.dashboard.starts import WaitingStarts
 from wharfinger.dashboard.state import Change, ClusterState, Visible
 from wharfinger.dashboard.views.nodes import node_columns, node_detail
 from wharfinger.dashboard.views.objects import event_row
@@ -78,6 +79,10 @@ class Dashboard:
     config: str = ""  # the configuration file, for what-ifs
     server: str = ""  # the address of the API server, as shown
     kubernetes: KubernetesVersion = REFERENCE  # of the API server
+    starts: WaitingStarts = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.starts = WaitingStarts(lambda: self.ask_worker("starts", {}, self.state.snapshot()))
 
     async def ask_worker(self, task: str, arguments: Document, snapshot: Iterable[Document]) -> Any:
         return await self.workers.run(
@@ -190,6 +195,14 @@ async def waiting(dashboard: Dashboard, caller: Caller, request: Request) -> Doc
     return {"pods": waiting_pods(visible.objects(PODS), visible.usage(), judge), "judged": judge is not None}
 
 
+@endpoint(
+    "GET", "/api/waiting/starts", "When each waiting pod would start, if nothing changed but what has a known end."
+)
+async def waiting_starts(dashboard: Dashboard, caller: Caller, request: Request) -> Document:
+    await dashboard.demand_all(caller, "when pods start")
+    return {"pods": await dashboard.starts.get()}
+
+
 @endpoint("GET", "/api/pods", "The names of all pods, for search.", parameters={"search": "a part of namespace/name"})
 async def pods(dashboard: Dashboard, caller: Caller, request: Request) -> Document:
     visible = await dashboard.visible(caller, PODS)
@@ -263,6 +276,22 @@ endpoint("GET", "/api/units", "Resource policies: units in order, how full they 
 )
 endpoint("GET", "/api/fleet", "Clusters, and for each placement the scores of every cluster.")(_screen("fleet"))
 endpoint("GET", "/api/policy", "Scheduling policies, and who may use which.")(_screen("policy"))
+
+
+@endpoint(
+    "GET",
+    "/api/policy/suggestion",
+    "The tightest policy that admits what runs in a namespace, with the role and binding to use it, as YAML.",
+    parameters={"namespace": "the namespace"},
+)
+async def policy_suggestion(dashboard: Dashboard, caller: Caller, request: Request) -> Document:
+    namespace = request.query_params.get("namespace", "")
+    visible = await dashboard.visible(caller, PODS, *screen_kinds("policy"))
+    reports = [report for system in ordered_systems() if (report := system.report()).screen == "policy"]
+    manifests = [each for report in reports for each in report.suggestion(visible.objects, namespace)]
+    if not manifests:
+        raise not_found("", "namespaces", f"{namespace}, or you may see no pod that runs there")
+    return {"yaml": "---\n".join(msgspec.yaml.encode(each).decode() for each in manifests)}
 
 
 @endpoint("GET", "/api/timeline", "Samples of queue and utilisation, and events, from the recorded past.")

@@ -15,7 +15,7 @@ from wharfinger.api.manifests import Manifest, Source
 from wharfinger.api.registry import Document
 from wharfinger.dashboard.usage import allocatable, is_over, is_waiting, pod_requests
 from wharfinger.scenario.document import ObjectTarget
-from wharfinger.simulate.asking import ask
+from wharfinger.simulate.asking import ask, starts_of_waiting
 from wharfinger.simulate.inputs import BadInput, Inputs, read_inputs
 from wharfinger.simulate.planning import plan
 from wharfinger.simulate.simulation import SimulationOptions
@@ -92,6 +92,12 @@ def ask_about(text: str, objects: list[Document], configuration: Configuration, 
     asked = read_inputs([(CHANGE, text)], registry(), strict=True)
     cluster = Inputs([Manifest(each, _SNAPSHOT) for each in objects], configuration=configuration)
     return ask(cluster, asked, start=time.time(), user=user).document()
+
+
+def when_waiting_start(objects: list[Document], configuration: Configuration) -> list[Document]:
+    """When each waiting pod would start, if nothing changed but what has a known end."""
+    cluster = Inputs([Manifest(each, _SNAPSHOT) for each in objects], configuration=configuration)
+    return [each.document() for each in starts_of_waiting(cluster, start=time.time())]
 
 
 def _scaled(change: ScaleChange, objects: Iterable[Document]) -> Document:

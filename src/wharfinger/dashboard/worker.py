@@ -19,7 +19,7 @@ from wharfinger.api.errors import ApiError
 from wharfinger.api.kinds import registry
 from wharfinger.api.kubernetes_version import KubernetesVersion, named_version
 from wharfinger.api.registry import Document
-from wharfinger.dashboard.what_if import WhatIf, ask_about, plan_change, play_scenario
+from wharfinger.dashboard.what_if import WhatIf, ask_about, plan_change, play_scenario, when_waiting_start
 from wharfinger.engine.registry import known_plugins
 from wharfinger.simulate.inputs import BadInput
 from wharfinger.simulate.loop import NoProgress
@@ -56,6 +56,8 @@ def _answer(task: str, arguments: Document, objects: list[Document]) -> Any:
             return plan_change(msgspec.convert(arguments, WhatIf), objects, configuration)
         case "ask":
             return ask_about(arguments["yaml"], objects, configuration, str(arguments.get("user") or ""))
+        case "starts":
+            return when_waiting_start(objects, configuration)
         case "play":
             return play_scenario(arguments["yaml"], objects, configuration, float(arguments.get("seconds") or 0))
     raise BadInput([f"no task is called {task}"])

@@ -1,13 +1,14 @@
 """The search for devices: the first combination, in the order of the pools, that satisfies all claims of a pod on a node.
 
 As in upstream's `incubating` allocator: claims and their requests one after the other, every device in turn, and back when
-no device is left. Devices within a request are only tried in their order, since permutations are equivalent.
+no device is left. Devices within a request are only tried in their order, since permutations are equivalent. Another order
+than that of the pools gives other devices, but never another answer to whether there are enough.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -26,6 +27,8 @@ STEPS_PER_SECOND = 20_000  # devices tried in a second of the time limit; counte
 PREVENTING = ("NoExecute", "NoSchedule")
 
 _NOTHING: Amounts = {}
+
+DeviceRanking = Callable[[DeviceRequest, Sequence[CandidateDevice]], Sequence[CandidateDevice]]
 
 
 class AllocationError(Exception):
@@ -82,12 +85,19 @@ class ChosenDevices:
 class _Wanted:
     """A request during a search."""
 
-    __slots__ = ("all_devices", "claim", "count", "device_class", "matches", "request")
+    __slots__ = ("all_devices", "candidates", "claim", "count", "device_class", "matches", "request")
 
-    def __init__(self, request: DeviceRequest, claim: int, device_class: DeviceClass) -> None:
+    def __init__(
+        self,
+        request: DeviceRequest,
+        claim: int,
+        device_class: DeviceClass,
+        candidates: Sequence[CandidateDevice],
+    ) -> None:
         self.request = request
         self.claim = claim
         self.device_class = device_class
+        self.candidates = candidates  # in the order in which they are tried
         self.count = 0
         self.all_devices: list[CandidateDevice] | None = None  # with allocation mode All
         self.matches: dict[Device, bool] = {}
@@ -119,12 +129,15 @@ class Search:
         classes: Mapping[str, DeviceClass],
         *,
         most_steps: int | None = 10 * STEPS_PER_SECOND,
+        ranked: DeviceRanking | None = None,
     ) -> None:
+        """`ranked` puts the devices in the order in which a request tries them, instead of that of the pools."""
         self._node = node
         self._pools = pools
         self._claims = claims
         self._usage = usage
         self._classes = classes
+        self._ranked = ranked
         self._steps = sys.maxsize if most_steps is None else most_steps
         usable = [pool.candidates for pool in pools if pool.usable]
         self._devices = usable[0] if len(usable) == 1 else [each for candidates in usable for each in candidates]
@@ -208,7 +221,8 @@ class Search:
                 f"{where}: could not retrieve device class {request.class_name}:"
                 f' deviceclass.resource.k8s.io "{request.class_name}" not found'
             )
-        wanted = _Wanted(request, index, device_class)
+        devices = self._devices if self._ranked is None else self._ranked(request, self._devices)
+        wanted = _Wanted(request, index, device_class, devices)
         if request.mode == EXACT_COUNT:
             wanted.count = request.count
         elif request.mode == ALL:
@@ -307,8 +321,8 @@ class Search:
                 return False
             return self._or_undo(claim, request, wanted, number, 0, candidate, undo)
         admin = wanted.request.admin_access
-        for position in range(start, len(self._devices)):
-            candidate = self._devices[position]
+        for position in range(start, len(wanted.candidates)):
+            candidate = wanted.candidates[position]
             device = candidate.device
             if claim in self._marked.get(device.id, ()) if admin else self._in_use(device.id):
                 continue

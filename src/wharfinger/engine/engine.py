@@ -281,6 +281,25 @@ class Engine:
             best = int(chosen[((total << SHIFT) - tables.tie_breaks.view[chosen]).argmax()])
         return Decision(tables.name(best), best, len(feasible), len(rows))
 
+    def ties(self, pod: Pod, one: str, other: str) -> bool:
+        """Whether the pod fits on both nodes with the same score, so that only the tie-break decides between them."""
+        if one not in self.tables.row_of or other not in self.tables.row_of:
+            return False
+        rows = [self.tables.row_of[name] for name in (one, other)]
+        answers = self.profile(pod).answers_for(pod)
+        if answers.prepared.refusal is not None:
+            return False
+        if answers.prepared.only is not None:
+            found = self.explain(pod)
+            return one in found.scores and other in found.scores and found.total(one) == found.total(other)
+        answers.values.refresh()
+        accepted = evaluation.feasible_rows(self.tables, answers, pod)
+        values = answers.values.among(answers.values.accepted() if accepted is None else accepted)[rows]
+        if (values == REFUSED).any():
+            return False
+        totals = (values + self.tables.tie_breaks.view[rows]) >> SHIFT
+        return bool(totals[0] == totals[1])
+
     def explain(self, pod: Pod, profile: str | None = None) -> Explanation:
         """Every node's verdict and scores, computed without caches."""
         chosen = self.profile(pod, profile)

@@ -97,9 +97,11 @@ class Profile:
             point: tuple(self.plugins[name] for name in spec.points.get(point, ())) for point in EXTENSION_POINTS
         }
         handled = any(plugin.handles_resources for plugin in self.at["filter"])
+        self.weights = {name: spec.weights.get(name) or plugin.weight for name, plugin in self.plugins.items()}
+        device_scorers = [(plugin, self.weights[plugin.name]) for plugin in self.at["deviceScore"]]
         for plugin in self.plugins.values():
             plugin.beside_handler = handled
-        self.weights = {name: spec.weights.get(name) or plugin.weight for name, plugin in self.plugins.items()}
+            plugin.device_scorers = device_scorers
         self._keyed = tuple(
             plugin for plugin in self.plugins.values() if type(plugin).shape_key is not Plugin.shape_key
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from enum import Enum
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 import numpy as np
@@ -26,6 +26,10 @@ from wharfinger.framework.simulation import Overlay, Simulation
 from wharfinger.framework.status import SUCCESS, Status
 from wharfinger.framework.tables import PodOnNode, Tables
 
+if TYPE_CHECKING:
+    # Not imported: what the scheduling state imports must not reach the clock that CEL uses.
+    from wharfinger.framework.device_scoring import DeviceScorer
+
 EXTENSION_POINTS = (
     "preEnqueue",
     "queueSort",
@@ -34,13 +38,15 @@ EXTENSION_POINTS = (
     "postFilter",
     "preScore",
     "score",
+    "deviceScore",
     "reserve",
     "permit",
     "preBind",
     "bind",
     "postBind",
 )
-"""By the names that configurations use, in the order of the scheduling cycle."""
+"""By the names that configurations use, in the order of the scheduling cycle. `deviceScore` is ours, the others are
+upstream's."""
 
 MAX_SCORE = 100
 """Normalized scores are between 0 and this."""
@@ -281,6 +287,8 @@ class Plugin:
         self.tables = tables
         self.args = args
         self.beside_handler = True  # whether the profile has a plugin that `handles_resources`
+        #: The plugins of the profile that score devices, with their weights.
+        self.device_scorers: Sequence[tuple[Plugin, int]] = ()
 
     # -- changes in the cluster
 
@@ -331,6 +339,11 @@ class Plugin:
 
     def prepare(self, shape: Shape) -> Prepared | Status | None:
         """The answers for a shape; a status refuses the pod as a whole, None means that the plugin does not apply."""
+        return None
+
+    def device_scorer(self, shape: Shape) -> DeviceScorer | None:
+        """How good devices are for the pods of a shape, which decides the ones that they get on the chosen node; None: the
+        plugin has no opinion."""
         return None
 
     def post_filter(self, pod: Pod, prepared: Prepared | None, failure: FailedAttempt) -> PostFilterResult:

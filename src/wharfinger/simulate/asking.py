@@ -5,11 +5,13 @@ expire, rollouts in progress) ends there, too, so that the start of a pod that w
 
     answer = ask(cluster, asked)
     answer.verdict  # now, waiting or never
+
+`starts_of_waiting` tells the same of the pods that already wait.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -138,6 +140,36 @@ def ask(
         world.close()
 
 
+def starts_of_waiting(cluster: Inputs, *, start: float | None = None, horizon: float = HORIZON) -> list[AskedPod]:
+    """When each pod that waits in the cluster would get its node, if nothing changed but what has a known end."""
+    world = SimulatedCluster(cluster.configuration, start=cluster.start() if start is None else start)
+    try:
+        return world.loop.complete(_starts_of_waiting(world, cluster, horizon))
+    finally:
+        world.close()
+
+
+async def _starts_of_waiting(world: SimulatedCluster, cluster: Inputs, horizon: float) -> list[AskedPod]:
+    waiting = {
+        (metadata.get("namespace", ""), metadata["name"])
+        for manifest in cluster.manifests
+        if (document := manifest.document).get("kind") == PODS.kind
+        and not (document.get("spec") or {}).get("nodeName")
+        and _is_waiting(document)
+        for metadata in (document["metadata"],)
+    }
+    if not waiting:
+        return []
+    await prepare(world, cluster, SimulationOptions(), runner.Results())
+    before = {key: node for key, node, _ in _pods(world)}
+    question = _Question(world, world.clock.now(), before, keys=waiting)
+    await world.advance(world.loop.time() + AT_ONCE)
+    placed_at_once = {key for key, node, _ in _pods(world) if node}
+    await world.settle()
+    await _pass_known_ends(question, horizon)
+    return _asked_pods(question, refused=waiting - placed_at_once)
+
+
 async def _ask(world: SimulatedCluster, cluster: Inputs, asked: Inputs, user: str, horizon: float) -> AskAnswer:
     given, results = runner.Results(), runner.Results()
     rest = await prepare(world, cluster, SimulationOptions(), given, asked.manifests)
@@ -156,7 +188,13 @@ async def _ask(world: SimulatedCluster, cluster: Inputs, asked: Inputs, user: st
     _collect(question)
     await _explain(question)
     await world.settle()
-    ends = 0
+    await _pass_known_ends(question, horizon)
+    return _answer(question)
+
+
+async def _pass_known_ends(question: _Question, horizon: float) -> None:
+    """Lets time pass until every pod has a node, or nothing else has a known end."""
+    world, ends = question.world, 0
     while _unplaced(question) and ends < MOST_ENDS:
         due = min((when for when in _known_ends(question).values()), default=None)
         if due is None or due > question.began + horizon:
@@ -164,7 +202,6 @@ async def _ask(world: SimulatedCluster, cluster: Inputs, asked: Inputs, user: st
         await world.advance(world.loop.time() + max(due - world.clock.now(), 0.0) + 1.0)
         await world.settle()
         ends += 1
-    return _answer(question)
 
 
 # -- which pods
@@ -281,9 +318,20 @@ def _known_ends(question: _Question) -> Mapping[str, float]:
 
 def _answer(question: _Question) -> AskAnswer:
     _collect(question)
+    events = question.world.objects(EVENTS)
+    pods = _asked_pods(question, {_involved(each) for each in events if each.get("reason") == "FailedScheduling"})
+    verdict = max((each.verdict for each in pods), default=Verdict.NOW)
+    if question.notes:
+        verdict = Verdict.NEVER
+    helpful = () if verdict is Verdict.NOW else tuple(question.helpful)
+    return AskAnswer(
+        verdict, _because(verdict, pods, question), tuple(pods), helpful, tuple(question.notes), question.began
+    )
+
+
+def _asked_pods(question: _Question, refused: Collection[Key]) -> list[AskedPod]:
+    """What became of the pods; `refused` are those that did not fit at first."""
     world = question.world
-    refused = {_involved(event) for event in world.objects(EVENTS) if event.get("reason") == "FailedScheduling"}
-    there = {key: node for key, node, _ in _pods(world)}
     pods = []
     for key in sorted(question.keys):
         pod = _stored(world, key)
@@ -299,20 +347,14 @@ def _answer(question: _Question) -> AskAnswer:
             pods.append(AskedPod(*key, Verdict.NOW, pod.spec.node_name, question.began))
         else:
             starts = parse_time(condition.last_transition_time) if condition is not None else question.began
-            awaited = _awaited(question, pod.spec.node_name, there, starts)
+            awaited = _awaited(question, pod.spec.node_name, starts)
             text = (
                 f"starts when {listed(awaited, _NAMED)} {'has' if len(awaited) == 1 else 'have'} left"
                 if awaited
                 else ""
             )
             pods.append(AskedPod(*key, Verdict.WAITING, pod.spec.node_name, starts, text, awaited))
-    verdict = max((each.verdict for each in pods), default=Verdict.NOW)
-    if question.notes:
-        verdict = Verdict.NEVER
-    helpful = () if verdict is Verdict.NOW else tuple(question.helpful)
-    return AskAnswer(
-        verdict, _because(verdict, pods, question), tuple(pods), helpful, tuple(question.notes), question.began
-    )
+    return pods
 
 
 def _stored(world: SimulatedCluster, key: Key) -> Pod | None:
@@ -320,7 +362,7 @@ def _stored(world: SimulatedCluster, key: Key) -> Pod | None:
     return None if stored is None else stored.view(Pod)
 
 
-def _awaited(question: _Question, node: str, there: Mapping[Key, str], starts: float) -> tuple[str, ...]:
+def _awaited(question: _Question, node: str, starts: float) -> tuple[str, ...]:
     """What has left the node between the question and the start: pods, and what had a known end."""
     gone = [
         f"pod {key[0]}/{key[1]}" for key, on in sorted(question.before.items()) if on == node and _left(question, key)

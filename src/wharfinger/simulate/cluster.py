@@ -59,8 +59,12 @@ _SCHEDULERS = ("scheduler", "standby")
 class SimulatedCluster:
     """Implements `wharfinger.scenario.runner.Stage`. Everything runs on `loop`."""
 
-    def __init__(self, configuration: Configuration, *, start: float, seed: int = 0) -> None:
+    def __init__(
+        self, configuration: Configuration, *, start: float, seed: int = 0, controllers: Sequence[str] = ("*",)
+    ) -> None:
+        """`controllers` are those that run, as in `wharf controllers --controllers`."""
         self.configuration = configuration
+        self._controllers = controllers
         self.loop = VirtualLoop(self._size, self._revision)
         self.clock = LoopClock(start, self.loop)
         self.registry = all_kinds()
@@ -372,6 +376,7 @@ class SimulatedCluster:
             unseen_owners=self._unseen_owners,
             unseen_kinds=self.unseen_kinds,
             queues=self._queues,
+            names=self._controllers,
         )
 
     async def _run_nodes(self) -> None:

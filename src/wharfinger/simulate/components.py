@@ -6,7 +6,7 @@ A separate module, because `wharf explain` uses a simulated cluster without runn
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
 from wharfinger.api.configuration import Configuration
@@ -84,6 +84,7 @@ async def run_all_controllers(
     unseen_owners: frozenset[str],
     unseen_kinds: frozenset[str],
     queues: list[WorkQueue[Any]],
+    names: Sequence[str] = ("*",),
 ) -> None:
     """`queues` will hold those of the controllers."""
     recorder = EventRecorder(client, "controllers", clock, rng=rng)
@@ -102,7 +103,7 @@ async def run_all_controllers(
         unseen_owners=unseen_owners,
         unseen_kinds=unseen_kinds,
     )
-    controllers = make_controllers(context)
+    controllers = make_controllers(context, names)
     queues[:] = [each.queue for each in controllers]
     try:
         await run_controllers(controllers, informers)

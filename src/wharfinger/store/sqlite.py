@@ -291,10 +291,14 @@ def _open(path: Path) -> sqlite3.Connection:
     if len(head) < 100 or int.from_bytes(head[68:72], "big") != APPLICATION_ID:
         raise DataFileError(f"{path} is an SQLite file of another program; it was left as it is")
     schema = int.from_bytes(head[60:64], "big")
-    if schema != SCHEMA:
+    if schema > SCHEMA:
         raise DataFileError(
-            f"{path} has data schema {schema}, and this version of Wharfinger knows schema {SCHEMA}; "
-            "it was left as it is"
+            f"{path} was written by a newer version of Wharfinger (data schema {schema}, and this one knows {SCHEMA}); "
+            "it was left as it is: start the newer version, or restore a backup"
+        )
+    if schema < SCHEMA:
+        raise DataFileError(
+            f"{path} has data schema {schema}, which no version of Wharfinger wrote; it was left as it is"
         )
     try:
         connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)

@@ -1,9 +1,10 @@
 import type { JSX } from "preact";
-import type { EventRow, Overview } from "../api";
+import type { EventRow, Overview, Place } from "../api";
+import { encode, NOTHING } from "../change";
 import { ago, counted, full } from "../format";
 import { useLive } from "../live";
 import { Card, Empty, Head, Shown, Table } from "../parts";
-import { setQuery, useLocation } from "../router";
+import { Link, setQuery, useLocation } from "../router";
 import { yaml } from "./why";
 
 interface Policy {
@@ -105,9 +106,6 @@ export function PolicyScreen(): JSX.Element {
                           </span>
                         </span>
                         <span class="small wrap">{event.message}</span>
-                        <span class="small quiet wrap">
-                          To allow what a workload asks for: <code>wharf policy suggest</code>
-                        </span>
                       </li>
                     ))}
                   </ul>
@@ -115,11 +113,52 @@ export function PolicyScreen(): JSX.Element {
                   <Empty title="No workload was refused lately." />
                 )}
               </Card>
+              <Suggestion />
             </div>
           );
         }}
       </Shown>
     </>
+  );
+}
+
+/** The tightest policy that admits what runs in a namespace, to be tried before it is applied. */
+function Suggestion(): JSX.Element {
+  const { query } = useLocation();
+  const namespace = query.get("namespace") ?? "";
+  const known = useLive<{ objects: Place[] }>("/api/objects?kind=namespaces", ["namespaces"]);
+  const found = useLive<{ yaml: string }>(namespace ? `/api/policy/suggestion?namespace=${encodeURIComponent(namespace)}` : null, ["pods"]);
+  const namespaces = [...new Set([...(known.value?.objects ?? []).map((each) => each.name), ...(namespace ? [namespace] : [])])].sort();
+  return (
+    <Card
+      title="Suggestion"
+      note="the tightest policy that admits what runs in a namespace"
+      action={
+        <select aria-label="Namespace" value={namespace} onChange={(event) => setQuery({ namespace: event.currentTarget.value })}>
+          <option value="">choose a namespace</option>
+          {namespaces.map((each) => (
+            <option key={each} value={each}>
+              {each}
+            </option>
+          ))}
+        </select>
+      }
+    >
+      {namespace ? (
+        <Shown live={found}>
+          {(suggested) => (
+            <>
+              <pre class="mono wrap">{suggested.yaml}</pre>
+              <Link class="button" to={`/what-if?change=${encode({ ...NOTHING, yaml: suggested.yaml })}`}>
+                Try it
+              </Link>
+            </>
+          )}
+        </Shown>
+      ) : (
+        <Empty title="Choose a namespace.">Its pods are read, and nothing is changed.</Empty>
+      )}
+    </Card>
   );
 }
 

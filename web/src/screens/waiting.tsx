@@ -1,6 +1,6 @@
 import type { JSX } from "preact";
-import type { WaitingPod } from "../api";
-import { ago, bytes, counted, cpu, full } from "../format";
+import type { Start, WaitingPod } from "../api";
+import { ago, bytes, counted, cpu, duration, full, moment } from "../format";
 import { useLive } from "../live";
 import { Card, Empty, Head, Shown, Switch, Table, VerdictBadge } from "../parts";
 import { Link, setQuery, useLocation, why } from "../router";
@@ -10,6 +10,9 @@ type Filter = "all" | "never" | "waiting" | "other";
 export function Waiting(): JSX.Element {
   const { query } = useLocation();
   const live = useLive<{ pods: WaitingPod[]; judged: boolean }>("/api/waiting");
+  const judged = live.value?.judged && live.value.pods.length > 0;
+  const starts = useLive<{ pods: Start[] }>(judged ? "/api/waiting/starts" : null);
+  const startOf = new Map(starts.value?.pods.map((start) => [full(start), start]));
   const filter = (query.get("verdict") ?? "all") as Filter;
   const search = query.get("search") ?? "";
   return (
@@ -67,6 +70,7 @@ export function Waiting(): JSX.Element {
                     columns={[
                       { title: "Pod", lead: true, cell: (pod) => <Link to={why(pod)}>{full(pod)}</Link> },
                       { title: "Verdict", short: true, cell: (pod) => <VerdictBadge verdict={pod.verdict} /> },
+                      { title: "Would start", cell: (pod) => <WouldStart start={startOf.get(full(pod))} /> },
                       { title: "Because", cell: (pod) => <Because pod={pod} /> },
                       { title: "Asks for", short: true, cell: (pod) => `${cpu(pod.cpu)} CPU, ${bytes(pod.memory)}` },
                       { title: "Priority", number: true, cell: (pod) => pod.priority },
@@ -103,6 +107,23 @@ export function Waiting(): JSX.Element {
         }}
       </Shown>
     </>
+  );
+}
+
+function WouldStart(props: { start: Start | undefined }): JSX.Element {
+  const { start } = props;
+  if (start?.verdict === "now") return <span>now on {start.node}</span>;
+  if (!start?.startsAt) return <span class="quiet">{start ? "no known time" : "simulating …"}</span>;
+  const at = Date.parse(start.startsAt) / 1000;
+  return (
+    <span title={moment(at)}>
+      in {duration(at - Date.now() / 1000)} on {start.node}
+      {start.waitsFor?.length ? (
+        <span class="quiet small" style={{ display: "block" }}>
+          when {start.waitsFor.join(", ")} has ended
+        </span>
+      ) : null}
+    </span>
   );
 }
 

@@ -85,7 +85,7 @@ def default_stateful_set(document: Document) -> None:
         strategy["type"] = "RollingUpdate"
         made_child(strategy, "rollingUpdate")
     if strategy["type"] == "RollingUpdate" and isinstance(strategy.get("rollingUpdate"), dict):
-        fill(strategy["rollingUpdate"], partition=0)
+        fill(strategy["rollingUpdate"], partition=0, maxUnavailable=1)
     fill_text(made_child(spec, "persistentVolumeClaimRetentionPolicy"), whenDeleted="Retain", whenScaled="Retain")
     fill(spec, replicas=1, revisionHistoryLimit=10)
     default_template_of(spec)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from wharfinger.cli.asking import ask, split_name, state_options
+from wharfinger.cli.completing import names_of, names_of_given_kind
 from wharfinger.system import systems
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def command() -> None:
 
 
 @command.command("pod")
-@click.argument("pod", metavar="[NAMESPACE/]NAME")
+@click.argument("pod", metavar="[NAMESPACE/]NAME", shell_complete=names_of("pods"))
 @state_options
 @click.option(
     "--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="The scheduler's configuration."
@@ -101,7 +102,7 @@ def _workload_kind(name: str) -> Kind | None:
 
 @command.command("workload")
 @click.argument("kind")
-@click.argument("name", metavar="[NAMESPACE/]NAME")
+@click.argument("name", metavar="[NAMESPACE/]NAME", shell_complete=names_of_given_kind)
 @state_options
 @click.option(
     "--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="The scheduler's configuration."

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from wharfinger.cli.completing import names_of
 from wharfinger.cli.exit_status import CHANGES, NO, OK, OneForErrors
 from wharfinger.cli.options import cluster_options, output_option, snapshot_option, strict_option
 
@@ -50,6 +51,7 @@ class _BadNews(click.ParamType[tuple[str, ...]]):
     "drains",
     multiple=True,
     metavar="NODE|SELECTOR",
+    shell_complete=names_of("nodes"),
     help="Drain this node, or all that a label selector matches, respecting disruption budgets. Can be repeated.",
 )
 @snapshot_option

@@ -9,6 +9,7 @@ from typing import Any
 from wharfinger.api.errors import AlreadyExists, ApiError, NotFound, is_terminating_namespace
 from wharfinger.api.keys import ObjectKey
 from wharfinger.api.kinds.builtin import PERSISTENT_VOLUME_CLAIMS, PODS, STATEFUL_SETS
+from wharfinger.api.kubernetes_version import REFERENCE
 from wharfinger.api.object_meta import controller_reference
 from wharfinger.api.pod_state import next_availability
 from wharfinger.api.registry import Document
@@ -50,7 +51,7 @@ class StatefulSetController(PodOwner):
         update = history.update
         current = history.named(spec.status.current_revision) or update
         now = self.context.now()
-        plan = rules.plan(spec, pods, update.metadata.name, now)
+        plan = rules.plan(spec, pods, update.metadata.name, now, self.context.configuration.kubernetes or REFERENCE)
         failure: ApiError | None = None
         try:
             await self._carry_out(document, spec, plan, current, update)

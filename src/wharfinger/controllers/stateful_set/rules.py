@@ -1,7 +1,7 @@
 """The decisions of the StatefulSet controller: which ordinals to create, which pods to delete, in which order. Pure.
 
-The rules are those of upstream's stateful_set_control.go; those of MaxUnavailableStatefulSet hold where a set states a
-maxUnavailable.
+The rules are those of upstream's stateful_set_control.go. Those of MaxUnavailableStatefulSet hold since 1.37; before, only
+for sets that state more than the one pod that newer versions write as the default.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TypeGuard
 
 import msgspec
 
+from wharfinger.api.kubernetes_version import REFERENCE, KubernetesVersion
 from wharfinger.api.pod_state import is_available
 from wharfinger.api.registry import Document
 from wharfinger.api.views import Pod, StatefulSet
@@ -46,7 +47,13 @@ def needs_current(spec: StatefulSet, number: int) -> bool:
     return number < start_of(spec) + strategy.rolling_update.partition
 
 
-def plan(spec: StatefulSet, pods: Sequence[Pod], update_revision: str, now: float) -> StatefulPlan:
+def plan(
+    spec: StatefulSet,
+    pods: Sequence[Pod],
+    update_revision: str,
+    now: float,
+    kubernetes: KubernetesVersion = REFERENCE,
+) -> StatefulPlan:
     """`update_revision` is the value of the revision label of updated pods."""
     start, size = start_of(spec), spec.spec.replicas
     seconds = spec.spec.min_ready_seconds
@@ -99,12 +106,16 @@ def plan(spec: StatefulSet, pods: Sequence[Pod], update_revision: str, now: floa
         result.delete.append(pod)
         if ordered:
             return result
-    result.delete += _outdated(spec, replicas, update_revision, healthy)
+    result.delete += _outdated(spec, replicas, update_revision, healthy, kubernetes)
     return result
 
 
 def _outdated(
-    spec: StatefulSet, replicas: Sequence[Pod | None], update_revision: str, healthy: Callable[[Pod | None], bool]
+    spec: StatefulSet,
+    replicas: Sequence[Pod | None],
+    update_revision: str,
+    healthy: Callable[[Pod | None], bool],
+    kubernetes: KubernetesVersion,
 ) -> list[Pod]:
     """The pods that a rolling update replaces now, highest ordinal first."""
     strategy = spec.spec.update_strategy
@@ -121,10 +132,15 @@ def _outdated(
             and pod.metadata.labels.get(REVISION_HASH) != update_revision
         )
 
-    if rolling is not None and rolling.max_unavailable is not None:
-        most = max(1, scaled(rolling.max_unavailable, spec.spec.replicas, round_up=False))
-        room = most - sum(not healthy(pod) for pod in replicas)
-        return [pod for pod in candidates if outdated(pod)][: max(0, room)]
+    stated = rolling.max_unavailable if rolling is not None else None
+    if kubernetes >= KubernetesVersion.V1_37 or stated not in (None, 1):
+        most = max(1, scaled(1 if stated is None else stated, spec.spec.replicas, round_up=False))
+        room = max(0, most - sum(not healthy(pod) for pod in replicas))
+        found = [pod for pod in candidates if outdated(pod)]
+        if spec.spec.pod_management_policy != "Parallel":
+            return found[:room]
+        # Pods that are not available anyway do not count, and go first, or an update that mends them would never begin.
+        return [*(pod for pod in found if not healthy(pod)), *[pod for pod in found if healthy(pod)][:room]]
     # As upstream without MaxUnavailableStatefulSet: pods below the first outdated one need not be available.
     for pod in candidates:
         if outdated(pod):

@@ -12,6 +12,7 @@ from wharfinger.devices.allocator import (
     AllocationError,
     ChosenDevices,
     ClaimToAllocate,
+    DeviceRanking,
     InvalidPools,
     Search,
     SearchTooLong,
@@ -21,6 +22,7 @@ from wharfinger.devices.diagnosis import DeviceDiagnosis, RequestDiagnosis
 from wharfinger.devices.extended import IN_MEMORY_NAME, ExtendedRequests
 from wharfinger.devices.results import Result, allocation
 from wharfinger.framework.columns import Ints, Rows
+from wharfinger.framework.device_scoring import WeightedScorers, ranking
 from wharfinger.framework.plugin import Prepared, Scope, normalize_by_max
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.simulation import Simulation
@@ -72,9 +74,15 @@ class DevicesPrepared(Prepared):
     filters = normalizes = True
 
     def __init__(
-        self, catalogue: DeviceCatalogue, shape: Shape, needs: DeviceNeeds, most_steps: int | None = None
+        self,
+        catalogue: DeviceCatalogue,
+        shape: Shape,
+        needs: DeviceNeeds,
+        most_steps: int | None = None,
+        scorers: WeightedScorers = (),
     ) -> None:
         super().__init__()
+        self._scorers = scorers
         self.needs = needs
         # Only alternatives make one node better than another.
         self.scores = any(entry.alternatives for claim in needs.claims for entry in claim.spec.requests)
@@ -162,7 +170,7 @@ class DevicesPrepared(Prepared):
     ) -> DevicePlan | Status | None:
         """What the pod takes on a row; None if there is nothing to allocate. `claims` are those of another pod with the same
         needs."""
-        outcome = self.search(row)
+        outcome = self._search(row, ranking(self._scorers, row)) if self._scorers else self.search(row)
         if outcome.status is not None:
             return outcome.status
         if outcome.found is None:
@@ -178,7 +186,10 @@ class DevicesPrepared(Prepared):
     # -- the search
 
     def search(self, row: int) -> RowOutcome:
-        """The devices that the pod would get on a row, or why it gets none. As upstream's Filter."""
+        """The first devices on a row that serve the pod, or why there are none. As upstream's Filter."""
+        return self._search(row, None)
+
+    def _search(self, row: int, ranked: DeviceRanking | None) -> RowOutcome:
         needs, node = self.needs, self._tables.nodes[row]
         assert node is not None
         extended: ExtendedRequests | None = None
@@ -206,7 +217,7 @@ class DevicesPrepared(Prepared):
                 usage, most = self._catalogue.usage, self._most_steps
                 if most is not None and self._too_long:
                     most = max(most // 100, 1)  # one long search is enough: the attempt fails anyway
-                found = Search(node, pools.pools, wanted, usage, classes, most_steps=most).run()
+                found = Search(node, pools.pools, wanted, usage, classes, most_steps=most, ranked=ranked).run()
             except AllocationError as failed:
                 too_long = isinstance(failed, SearchTooLong)
                 self._too_long = self._too_long or too_long

@@ -107,7 +107,14 @@ class DynamicResources(Plugin):
         needs = next((key for key in keys if isinstance(key, DeviceNeeds)), None)
         if needs is None:
             return None
-        return needs.refusal or DevicesPrepared(self._catalogue, shape, needs, self._most_steps)
+        if needs.refusal is not None:
+            return needs.refusal
+        scorers = [
+            (scorer, weight)
+            for plugin, weight in self.device_scorers
+            if (scorer := plugin.device_scorer(shape)) is not None
+        ]
+        return DevicesPrepared(self._catalogue, shape, needs, self._most_steps, scorers)
 
     def post_filter(self, pod: Pod, prepared: Prepared | None, failure: FailedAttempt) -> PostFilterResult:
         if not failure.asked:

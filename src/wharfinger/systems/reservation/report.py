@@ -9,6 +9,7 @@ from typing import Any
 from wharfinger.api.conditions import find_condition
 from wharfinger.api.kinds.builtin import NODES
 from wharfinger.api.registry import Document, Resource
+from wharfinger.api.resources import add_amounts, nano
 from wharfinger.api.views import view
 from wharfinger.api.wording import object_name
 from wharfinger.contributions import ComparedKey, ReportSection, Sample, SystemReport
@@ -64,6 +65,17 @@ class ReservationReport(SystemReport):
             phase = status.get("phase") or "Pending"
             rows.append((object_name(document), phase, status.get("nodeName"), owners, _reason(status)))
         return [ReportSection("Reservations", ("name", "phase", "node", "owners", "reason"), rows)]
+
+    def measures(self, objects: Callable[[Resource], Sequence[Document]]) -> dict[str, float]:
+        """The share of what reservations hold that their owners use, by resource."""
+        held: dict[str, int] = {}
+        taken: dict[str, int] = {}
+        for document in objects(RESERVATIONS):
+            status = document.get("status") or {}
+            if status.get("phase") == "Available":
+                add_amounts(held, nano(status.get("allocatable") or {}))
+                add_amounts(taken, nano(status.get("allocated") or {}))
+        return {f"reservation use {name}": taken.get(name, 0) / amount for name, amount in held.items() if amount}
 
     def compared(self, objects: Callable[[Resource], Sequence[Document]]) -> dict[ComparedKey, Mapping[str, Any]]:
         """The phase and node of each reservation, why it is not available, and whether its node accepts pods."""

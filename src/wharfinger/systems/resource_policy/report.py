@@ -53,6 +53,18 @@ class ResourcePolicyReport(SystemReport):
                 rows.append((object_name(document), name, unit.get("priority", 0), pods, limit, state))
         return [ReportSection("Resource policies", ("policy", "unit", "priority", "pods", "max", "problems"), rows)]
 
+    def measures(self, objects: Callable[[Resource], Sequence[Document]]) -> dict[str, float]:
+        """How full each unit is: the share of its maximum, or the number of pods where it has none."""
+        found: dict[str, float] = {}
+        for document in objects(RESOURCE_POLICIES):
+            counts = _counts(document)
+            for index, unit in enumerate((document.get("spec") or {}).get("units") or ()):
+                name = unit.get("name") or f"unit-{index}"
+                most, pods = unit.get("maxCount"), counts.get(name, 0)
+                title = f"{object_name(document)} {name}"
+                found[f"unit fill {title}" if most else f"unit pods {title}"] = pods / most if most else pods
+        return found
+
     def compared(self, objects: Callable[[Resource], Sequence[Document]]) -> dict[ComparedKey, Mapping[str, Any]]:
         """The number of pods in each unit of each policy, and its conditions."""
         state: dict[ComparedKey, Mapping[str, Any]] = {}

@@ -6,7 +6,14 @@ from collections.abc import Callable, Sequence
 from importlib.resources import files
 
 from wharfinger.api.configuration import Configuration
-from wharfinger.api.kinds.builtin import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES
+from wharfinger.api.kinds.builtin import (
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    PODS,
+    PRIORITY_CLASSES,
+    ROLE_BINDINGS,
+    ROLES,
+)
 from wharfinger.api.registry import Document, Resource
 from wharfinger.client.interface import Client
 from wharfinger.contributions import Sample, StatusPart, SystemReport
@@ -18,13 +25,19 @@ from wharfinger.systems.scheduling_policy.settings import SchedulingPolicySettin
 class SchedulingPolicyReport(SystemReport):
     status_key = "schedulingPolicies"
     screen = "policy"
-    screen_kinds = (SCHEDULING_POLICIES, CLUSTER_ROLES, ROLES, CLUSTER_ROLE_BINDINGS, ROLE_BINDINGS)
+    screen_kinds = (SCHEDULING_POLICIES, CLUSTER_ROLES, ROLES, CLUSTER_ROLE_BINDINGS, ROLE_BINDINGS, PRIORITY_CLASSES)
     sample = Sample(files("wharfinger.systems.scheduling_policy").joinpath("samples"))
 
     def screen_view(self, objects: Callable[[Resource], Sequence[Document]], now: float) -> dict[str, list[Document]]:
         from wharfinger.systems.scheduling_policy.screen import policy_view
 
         return policy_view(objects, now)
+
+    def suggestion(self, objects: Callable[[Resource], Sequence[Document]], namespace: str) -> list[Document]:
+        from wharfinger.systems.scheduling_policy.rules.suggest import default_class, manifests_for
+
+        pods = [each for each in objects(PODS) if each["metadata"].get("namespace") == namespace]
+        return manifests_for(namespace, pods, global_class=default_class(objects(PRIORITY_CLASSES)))
 
     async def status(self, client: Client, configuration: Configuration) -> StatusPart:
         policies = (await client.list(SCHEDULING_POLICIES)).items

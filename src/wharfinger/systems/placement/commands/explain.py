@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from wharfinger.cli.asking import ask, split_name, state_options
+from wharfinger.cli.completing import names_of
 
 if TYPE_CHECKING:
     from wharfinger.api.configuration import Configuration
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command("placement")
-@click.argument("placement", metavar="[NAMESPACE/]NAME")
+@click.argument("placement", metavar="[NAMESPACE/]NAME", shell_complete=names_of("placements"))
 @state_options
 def command(
     placement: str,

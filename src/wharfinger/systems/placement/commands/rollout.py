@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from wharfinger.cli.completing import names_of
 from wharfinger.cli.options import cluster_options, output_option
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @click.command("rollout")
-@click.argument("placement", metavar="[NAMESPACE/]NAME")
+@click.argument("placement", metavar="[NAMESPACE/]NAME", shell_complete=names_of("placements"))
 @click.option(
     "-f", "--filename", "files", metavar="PATH", multiple=True, help="PlacementDecisions to read instead of a cluster."
 )

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from wharfinger.cli.completing import names_of
 from wharfinger.cli.exit_status import InputError
 from wharfinger.cli.options import cluster_options, open_client
 from wharfinger.systems.placement.commands.capacity import capacity
@@ -161,7 +162,7 @@ async def _prometheus(hub: Any, settings: Any, once: bool) -> None:
 
 @command.command("set")
 @cluster_options
-@click.argument("cluster")
+@click.argument("cluster", shell_complete=names_of("managedclusters"))
 @click.argument("resource")
 @click.argument("scores", nargs=-1, required=True, metavar="NAME=VALUE...")
 @click.option("--valid-for", help="How long the scores stay valid.  [default: for ever]")

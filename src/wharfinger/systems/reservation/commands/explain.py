@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from wharfinger.cli.asking import ask, cluster_state_options
+from wharfinger.cli.completing import names_of
 
 if TYPE_CHECKING:
     from wharfinger.api.configuration import Configuration
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @click.command("reservation")
-@click.argument("reservation", metavar="NAME")
+@click.argument("reservation", metavar="NAME", shell_complete=names_of("reservations"))
 @cluster_state_options
 @click.option(
     "--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="The scheduler's configuration."

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import click
 
+from wharfinger.cli.completing import names_of, word_and_names
 from wharfinger.cli.options import cluster_options, open_client
 
 
 @click.command
-@click.argument("words", metavar="pod [NAMESPACE/]NAME", nargs=-1, required=True)
+@click.argument(
+    "words", metavar="pod [NAMESPACE/]NAME", nargs=-1, required=True, shell_complete=word_and_names("pod", "pods")
+)
 @cluster_options
 @click.option("-n", "--namespace", default="", help="The namespace of the pod.  [default: the context's]")
-@click.option("--to", metavar="NODE", default="", help="The target node.  [default: chosen by the scheduler]")
+@click.option(
+    "--to",
+    metavar="NODE",
+    default="",
+    shell_complete=names_of("nodes"),
+    help="The target node.  [default: chosen by the scheduler]",
+)
 @click.option("--ttl", default="5m", show_default=True, help="How long the migration may take.")
 @click.option("--directly", is_flag=True, help="Evict without reserving room first.")
 @click.option("--force", is_flag=True, help="Migrate the pod even if no controller recreates it.")

@@ -6,11 +6,14 @@ from typing import Any
 
 import click
 
+from wharfinger.cli.completing import kinds_and_names
 from wharfinger.cli.options import cluster_options, open_client
 
 
 @click.command
-@click.argument("workload", metavar="KIND/NAME")
+@click.argument(
+    "workload", metavar="KIND/NAME", shell_complete=kinds_and_names("deployment", "statefulset", "replicaset", "job")
+)
 @cluster_options
 @click.option("-n", "--namespace", default="", help="The namespace of the workload.  [default: the context's]")
 @click.option("--replicas", type=click.IntRange(min=0), default=1, show_default=True, help="The number of pods.")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from wharfinger.cli.completing import names_of
 from wharfinger.cli.options import cluster_options, output_option
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @click.command
-@click.argument("names", metavar="[NAME]...", nargs=-1)
+@click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=names_of("resourceclasses"))
 @click.option("-f", "--filename", "files", metavar="PATH", multiple=True, help="Read manifests instead of a cluster.")
 @cluster_options
 @output_option("table", "json", "yaml")

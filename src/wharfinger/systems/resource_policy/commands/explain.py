@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from wharfinger.cli.asking import ask, split_name, state_options
+from wharfinger.cli.completing import names_of
 
 if TYPE_CHECKING:
     from wharfinger.systems.resource_policy.commands.policy_story import PolicyStory
@@ -16,7 +17,7 @@ _NAMED = 6
 
 
 @click.command("policy")
-@click.argument("policy", metavar="[NAMESPACE/]NAME")
+@click.argument("policy", metavar="[NAMESPACE/]NAME", shell_complete=names_of("resourcepolicies"))
 @state_options
 @click.option(
     "--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="The scheduler's configuration."

@@ -24,7 +24,7 @@ def command() -> None:
 
 def _files(function: F) -> F:
     return click.option(
-        "-f", "--filename", "filenames", multiple=True, metavar="PATH", help="Manifests: files, folders, - for stdin."
+        "-f", "--filename", "filenames", multiple=True, metavar="PATH", help="A file, a folder, or - for stdin."
     )(function)
 
 
@@ -32,13 +32,11 @@ def _files(function: F) -> F:
 @_files
 @cluster_options
 @click.option(
-    "--as", "requester", metavar="USER", default="system:admin", show_default=True, help="Who makes the request."
+    "--as", "requester", metavar="USER", default="system:admin", show_default=True, help="The user who sends it."
 )
 @click.option("--as-group", "groups", metavar="GROUP", multiple=True, help="A group of the requester.")
-@click.option(
-    "--service-account", default="", metavar="NAME", help="The account the pod runs as. Default: the pod's own."
-)
-@click.option("-n", "--namespace", default="", help="The namespace of objects that name none.")
+@click.option("--service-account", default="", metavar="NAME", help="The account of the pod. Default: the pod's own.")
+@click.option("-n", "--namespace", default="", help="The namespace of objects without one.")
 @output_option("table", "json", "yaml")
 @click.pass_context
 def check(
@@ -52,10 +50,11 @@ def check(
     namespace: str,
     output: str,
 ) -> None:
-    """Say what would be injected into pods, what refused, and by which policy.
+    """Show what would be injected into pods, what would be refused, and by which policy.
 
-    Policies, roles and bindings come from the files where they hold any policy, and from the cluster otherwise; with
-    --kubeconfig or --context, files are laid over what the cluster holds. The exit code is 1 when something is refused.
+    Policies, roles and bindings are read from the files if these contain a policy, and from the cluster otherwise. With
+    --kubeconfig or --context, the files are applied on top of the cluster's objects. Exit status: 0 nothing is refused,
+    1 something is refused, 2 the question cannot be answered.
 
     \b
     Examples:
@@ -78,8 +77,8 @@ def check(
 @command.command("who-can")
 @_files
 @cluster_options
-@click.option("-n", "--namespace", default="", help="The namespace of objects that name none.")
-@click.option("-A", "--all-namespaces", is_flag=True, help="Look at every namespace that is known.")
+@click.option("-n", "--namespace", default="", help="The namespace of objects without one.")
+@click.option("-A", "--all-namespaces", is_flag=True, help="Consider every known namespace.")
 @output_option("table", "json", "yaml")
 def who_can(
     filenames: tuple[str, ...],
@@ -89,7 +88,7 @@ def who_can(
     all_namespaces: bool,
     output: str,
 ) -> None:
-    """List the identities that may create a pod, with the policies that let them. Of a workload, its pods count.
+    """List who may create a pod, or the pods of a workload, with the policies that allow it.
 
     \b
     Examples:
@@ -134,9 +133,11 @@ def who_can(
 @command.command("suggest")
 @_files
 @cluster_options
-@click.option("-n", "--namespace", required=True, help="The namespace whose pods are looked at.")
-@click.option("--name", default="", help="The name of the policy. Default: the namespace's.")
-@click.option("--require/--allow-only", default=True, help="Require what all pods ask for.  [default: require]")
+@click.option("-n", "--namespace", required=True, help="The namespace.")
+@click.option("--name", default="", help="Name of the policy. Default: the name of the namespace.")
+@click.option(
+    "--require/--allow-only", default=True, help="Whether to require what all pods ask for.  [default: require]"
+)
 @output_option("yaml", "json", default="yaml")
 def suggest(
     filenames: tuple[str, ...],
@@ -147,9 +148,9 @@ def suggest(
     require: bool,
     output: str,
 ) -> None:
-    """Write the tightest policy that admits what runs in a namespace today, with the role and binding to use it.
+    """Print the tightest policy that admits what runs in a namespace today, with a role and a binding for it.
 
-    Workloads in files count with the pods they make.
+    Workloads in files count with the pods they create.
 
     \b
     Examples:
@@ -158,24 +159,20 @@ def suggest(
     """
     from wharfinger.api.names import dns_subdomain
     from wharfinger.systems.scheduling_policy.commands.policy_world import InvalidQuestion, pod_of
-    from wharfinger.systems.scheduling_policy.rules import shipped
-    from wharfinger.systems.scheduling_policy.rules.suggest import suggest as write
+    from wharfinger.systems.scheduling_policy.rules.suggest import manifests_for
 
     world = _world(filenames, kubeconfig, context, pods_of=namespace, from_files=bool(filenames))
     pods = [
         each
         for each in (*world.pods, *map(pod_of, world.judged))
-        if each is not None
-        and (each["metadata"].get("namespace") or "default") == namespace
-        and (each.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
+        if each is not None and (each["metadata"].get("namespace") or "default") == namespace
     ]
-    if not pods:
+    if faults := dns_subdomain(name or namespace):
+        raise InvalidQuestion(f"--name {name or namespace}: {faults[0]}")
+    found = manifests_for(namespace, pods, name=name, global_class=world.global_class(), requiring=require)
+    if not found:
         raise InvalidQuestion(f"no pod runs in namespace {namespace}")
-    name = name or namespace
-    if faults := dns_subdomain(name):
-        raise InvalidQuestion(f"--name {name}: {faults[0]}")
-    policy = write(name, pods, global_class=world.global_class(), requiring=require)
-    _print_manifests([policy, shipped.use_role(name), shipped.use_binding(name, namespace)], output)
+    _print_manifests(found, output)
 
 
 @command.command("lint")
@@ -220,7 +217,9 @@ def lint(
 @_files
 @cluster_options
 @click.option("-n", "--namespace", required=True, help="The namespace of the pods.")
-@click.option("--service-account", default="default", show_default=True, help="The account the pods run as.")
+@click.option(
+    "--service-account", default="default", show_default=True, help="The service account that the pods run as."
+)
 @output_option("table", "json", "yaml")
 @click.pass_context
 def effective(

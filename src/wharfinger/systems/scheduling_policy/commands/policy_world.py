@@ -29,6 +29,7 @@ from wharfinger.systems.scheduling_policy.rules import shipped
 from wharfinger.systems.scheduling_policy.rules.lint import EVERYONE, Identity
 from wharfinger.systems.scheduling_policy.rules.lookup import FixedPolicies
 from wharfinger.systems.scheduling_policy.rules.subjects import DAEMON_SET_CONTROLLER, template_subject
+from wharfinger.systems.scheduling_policy.rules.suggest import default_class
 from wharfinger.systems.scheduling_policy.settings import SchedulingPolicySettings
 
 if TYPE_CHECKING:
@@ -114,9 +115,7 @@ class PolicyWorld:
         return {name: int(each.get("value") or 0) for name, each in self.classes.items()}
 
     def global_class(self) -> str:
-        defaults = [each for each in self.classes.values() if each.get("globalDefault")]
-        lowest = min(defaults, key=lambda each: int(each.get("value") or 0), default=None)
-        return "" if lowest is None else str(lowest["metadata"]["name"])
+        return default_class(self.classes.values())
 
 
 def bound_identities(world: PolicyWorld) -> list[Identity]:

@@ -20,7 +20,28 @@ from wharfinger.systems.scheduling_policy.kinds.views import (
 )
 from wharfinger.systems.scheduling_policy.rules.merge import exactly
 from wharfinger.systems.scheduling_policy.rules.patterns import covers_expression, covers_toleration
+from wharfinger.systems.scheduling_policy.rules.shipped import use_binding, use_role
 from wharfinger.systems.scheduling_policy.rules.wishes import DEFAULT_SCHEDULER, Spec, Terms, Wishes, read_wishes
+
+
+def manifests_for(
+    namespace: str, pods: Iterable[Document], *, name: str = "", global_class: str = "", requiring: bool = True
+) -> list[Document]:
+    """The policy for the pods of a namespace that have not ended, with the role and binding to use it. Empty if there are
+    no such pods."""
+    running = [pod for pod in pods if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")]
+    if not running:
+        return []
+    name = name or namespace
+    policy = suggest(name, running, global_class=global_class, requiring=requiring)
+    return [policy, use_role(name), use_binding(name, namespace)]
+
+
+def default_class(classes: Iterable[Document]) -> str:
+    """The priority class of pods that name none; empty if there is none."""
+    defaults = [each for each in classes if each.get("globalDefault")]
+    lowest = min(defaults, key=lambda each: int(each.get("value") or 0), default=None)
+    return "" if lowest is None else str(lowest["metadata"]["name"])
 
 
 def suggest(name: str, pods: Iterable[Document], *, global_class: str = "", requiring: bool = True) -> Document:
