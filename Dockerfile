@@ -1,16 +1,15 @@
-# The image that `wharf install` runs. Build it with `make image`; it needs no network but for Python packages, whose versions
-# and hashes requirements.lock fixes.
+# The image that `wharf install` runs, for machines with Docker or Podman: the same files that `make image` packs without
+# them. Versions and hashes of Python packages are those of requirements.lock.
 FROM python:3.13-slim AS build
 WORKDIR /src
 COPY requirements.lock pyproject.toml README.md LICENSE ./
-RUN python -m venv /opt/wharfinger \
- && /opt/wharfinger/bin/pip install --no-cache-dir --disable-pip-version-check --require-hashes -r requirements.lock
+COPY scripts scripts
 COPY src src
-RUN /opt/wharfinger/bin/pip install --no-cache-dir --disable-pip-version-check --no-deps .
+RUN python -m scripts.image --root /image
 
-FROM python:3.13-slim
-COPY --from=build /opt/wharfinger /opt/wharfinger
-ENV PATH=/opt/wharfinger/bin:$PATH PYTHONUNBUFFERED=1
+FROM scratch
+COPY --from=build /image /
+ENV PATH=/usr/local/bin:/usr/bin LANG=C.UTF-8 PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt
 # Nothing is written but to /tmp; the file system may be read-only.
 USER 65532:65532
-ENTRYPOINT ["wharf"]
+ENTRYPOINT ["/usr/local/bin/wharf"]

@@ -11,7 +11,7 @@ EMPTY :=
 SPACE := $(EMPTY) $(EMPTY)
 COMMA := ,
 
-.PHONY: help run web test test-web test-without-systems test-kubernetes test-predictions test-scenarios-embedded test-solver test-node test-conformance bench-kubernetes image reference docs man release check-wheels test-pythons lint format setup bench fuzz fuzz-api fuzz-kills soak lock clean bench-instructions
+.PHONY: help run web test test-web test-without-systems test-kubernetes test-predictions test-scenarios-embedded test-solver test-node test-conformance bench-kubernetes image chart reference docs man release check-wheels test-pythons lint format setup bench fuzz fuzz-api fuzz-kills soak lock clean bench-instructions
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -51,7 +51,7 @@ test-kubernetes: $(READY)  ## the tests against a real Kubernetes, whose program
 test-predictions: $(READY)  ## random worlds on a real control plane, each stage predicted before it happens: WORLDS=5 SEED=31 STAGES=6 ALLOWED=0
 	@$(BIN)/python -m tests.kubernetes.binaries && $(BIN)/python -m tests.predictions --at-once 2 --attempts 2 --worlds $(or $(WORLDS),5) --seed $(or $(SEED),31) --stages $(or $(STAGES),6) --allowed $(or $(ALLOWED),0) || [ $$? -eq 75 ]
 
-test-node: $(READY)  ## real containers on a real kubelet that joins `wharf up`; needs root, containerd, runc, CNI plugins and busybox
+test-node: $(READY)  ## real containers: a kubelet that joins `wharf up`, and a real cluster from nothing; needs root, containerd, runc, CNI plugins, nftables and busybox
 	@$(BIN)/python -m pytest -rs tests/real_node
 
 test-conformance: $(READY)  ## upstream's own specs against `wharf up`: SPECS="--area scheduling" for a part of them
@@ -60,11 +60,11 @@ test-conformance: $(READY)  ## upstream's own specs against `wharf up`: SPECS="-
 test-scenarios-embedded: $(READY)  ## all scenarios on a running `wharf up`, each with the configuration that it needs
 	@$(BIN)/python -m tests.scenarios.embedded
 
-test-solver:  ## repacking with OR-Tools, which needs an older protobuf, so it has an environment of its own
+test-solver:  ## repacking and capacity with OR-Tools, which needs an older protobuf, so it has an environment of its own
 	@test -x .venv-solver/bin/pytest || { $(PYTHON) -m venv .venv-solver && \
 	  .venv-solver/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-solver.lock && \
 	  .venv-solver/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .; }
-	@WHARF_REQUIRE=ortools .venv-solver/bin/python -m pytest -q tests/repack
+	@WHARF_REQUIRE=ortools .venv-solver/bin/python -m pytest -q tests/repack tests/capacity
 
 bench-kubernetes: $(READY)  ## side by side with the stock scheduler on a real API server: NODES=5000 PODS=10000
 	@$(BIN)/python -m tests.kubernetes.bench --nodes $(or $(NODES),5000) --pods $(or $(PODS),10000)
@@ -74,6 +74,12 @@ bench-instructions: $(READY)  ## instructions of short workloads against a basel
 
 image:  ## the image that `wharf install` runs, with docker: IMAGE=wharfinger:VERSION
 	docker build -t $(or $(IMAGE),wharfinger:$(VERSION)) .
+image: $(READY)  ## the image that `wharf install` runs, as an archive in dist/, without Docker: IMAGE=wharfinger:VERSION
+	@$(BIN)/python scripts/web.py
+	@$(BIN)/python -m scripts.image --tag $(or $(IMAGE),wharfinger:$(VERSION))
+
+chart: $(READY)  ## the Helm chart, from the same source as `wharf install`
+	@$(BIN)/python -m scripts.chart
 
 reference: $(READY)  ## the reference pages of the documentation, from the code
 	@$(BIN)/python -m scripts.reference

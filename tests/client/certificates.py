@@ -32,12 +32,14 @@ class Authority:
         )
         self.pem = self._certificate.public_bytes(serialization.Encoding.PEM)
 
-    def issue(self, name: str, *, hosts: tuple[str, ...] = (), address: str = "") -> Pair:
+    def issue(
+        self, name: str, *, hosts: tuple[str, ...] = (), address: str = "", addresses: tuple[str, ...] = ()
+    ) -> Pair:
         key = ec.generate_private_key(ec.SECP256R1())
         builder = _builder(_name(name), self._name, key)
         names: list[x509.GeneralName] = [x509.DNSName(host) for host in hosts]
-        if address:
-            names.append(x509.IPAddress(ipaddress.ip_address(address)))
+        for each in (*addresses, *filter(None, [address])):
+            names.append(x509.IPAddress(ipaddress.ip_address(each)))
         if names:
             builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
         certificate = builder.sign(self._key, hashes.SHA256())

@@ -12,6 +12,7 @@ from tests.client.scripted import ScriptedClient
 from tests.client.virtual import run_virtual
 
 from wharfinger.api.errors import Conflict, ServiceUnavailable, TooManyRequests
+from wharfinger.api.kinds.builtin import NODES, PODS
 from wharfinger.client.controller import Controller, run_controllers
 from wharfinger.client.informer import InformerSet
 from wharfinger.client.metrics import ControllerMetrics
@@ -105,3 +106,43 @@ def test_metrics_count_additions_and_outcomes() -> None:
     assert 'wharfinger_workqueue_adds_total{controller="failing"} 3' in text
     for outcome in ("conflict", "error", "success"):
         assert f'wharfinger_reconcile_duration_seconds_count{{controller="failing",outcome="{outcome}"}} 1' in text
+
+
+class Ending(Controller[str]):
+    """Takes two moments to end, and has informers of its own, as the garbage collector."""
+
+    name = "ending"
+
+    def __init__(self, own: InformerSet) -> None:
+        super().__init__()
+        self._own = own
+        self.ended = False
+
+    async def reconcile(self, key: str) -> None:
+        raise AssertionError("there are no keys")
+
+    async def run(self) -> None:
+        self._own.start()
+        try:
+            await super().run()
+        finally:
+            await asyncio.sleep(1)
+            await self._own.stop()
+            self.ended = True
+
+
+def test_a_controller_that_is_ended_finishes_its_own_end() -> None:
+    async def main() -> tuple[bool, list[str]]:
+        client = ScriptedClient()
+        own = InformerSet(client)
+        for resource in (PODS, NODES):
+            own.of(resource, dict)
+        controller = Ending(own)
+        task = asyncio.create_task(run_controllers([Failing({}), controller], InformerSet(client)))
+        await asyncio.sleep(10)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        left = [each.get_name() for each in asyncio.all_tasks() if each is not asyncio.current_task()]
+        return controller.ended, left
+
+    assert run_virtual(main()) == (True, [])

@@ -3,8 +3,9 @@ the time to ready stays flat.
 
     python -m tests.fuzz.embedded --kills 1000 --seed 1
 
-Between kills, some episodes: the disk is full (a limit on the size of files), and an older copy of the data file is put
-back (then everything acknowledged since is gone, and versions must not be given twice).
+Between kills, some episodes: the disk is full (a limit on the size of files), a write to the log of the data file is torn
+(half a page of anything at its end), and an older copy of the data file is put back (then everything acknowledged since is
+gone). With `--episodes N`, each happens about every N kills.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -31,7 +33,8 @@ from typing import Any
 from tests.apiserver.running import Api, environment
 
 READY = 180.0  # seconds in which a start must succeed, on a busy machine
-DISK_FULL_EVERY, OLDER_FILE_EVERY = 25, 40  # kills
+EPISODES = 25  # kills between two disks that are full; other episodes have their own turn
+TORN = 2500  # bytes: less than a page of the log
 WRITERS = 4
 _NETWORK = (OSError, http.client.HTTPException, ssl.SSLError)
 
@@ -147,7 +150,9 @@ def lost(known: dict[str, str | None], unknown: set[str], found: dict[str, str])
 
 
 class KillCampaign:
-    def __init__(self, directory: Path, seed: int) -> None:
+    def __init__(self, directory: Path, seed: int, episodes: int = EPISODES) -> None:
+        self._episodes = episodes
+        self.counts: Counter[str] = Counter()  # of the episodes
         self._rng = random.Random(seed)
         self._embedded = Embedded(directory / "data")
         self._copy = directory / "older"
@@ -159,19 +164,19 @@ class KillCampaign:
 
     def run(self, kills: int) -> None:
         for number in range(kills):
-            full = number % DISK_FULL_EVERY == DISK_FULL_EVERY - 1
+            turn = number % self._episodes
+            full = turn == self._episodes - 1
             self.seconds.append(self._embedded.start(self._size() + 200_000 if full else None))
-            if full:
-                self._load(2.0)
-                self._embedded.kill()
-                self._embedded.start()
             self._verify(number)
-            self._load(self._rng.uniform(0.05, 2.0))
-            if number % OLDER_FILE_EVERY == OLDER_FILE_EVERY - 1 and self._copy.exists():
-                self._put_back()
-            elif number % OLDER_FILE_EVERY == OLDER_FILE_EVERY // 2:
+            self._load(4.0 if full else self._rng.uniform(0.05, 2.0))
+            self.counts["disk full"] += full
+            if turn == self._episodes // 4:
                 shutil.rmtree(self._copy, ignore_errors=True)
                 shutil.copytree(self._embedded.directory, self._copy)
+            elif turn == self._episodes // 2:
+                self._tear()
+            elif turn == 3 * self._episodes // 4 and self._copy.exists():
+                self._put_back()
             if number % 10 == 9:
                 print(f"{number + 1} kills, {self.writes} writes, ready after {self.seconds[-1]:.1f} s", flush=True)
 
@@ -207,6 +212,13 @@ class KillCampaign:
             each.update(mine)
         self._unknown = set()
 
+    def _tear(self) -> None:
+        """A page that was being written when the power failed is there in part."""
+        for log in self._embedded.directory.rglob("*-wal"):
+            with log.open("ab") as file:
+                file.write(self._rng.randbytes(TORN))
+            self.counts["torn"] += 1
+
     def _put_back(self) -> None:
         """An older copy of everything: what was acknowledged since is gone; versions still only grow."""
         shutil.rmtree(self._embedded.directory)
@@ -218,6 +230,7 @@ class KillCampaign:
             each.update({name: value for name, value in found.items() if name.startswith(f"w{index}-")})
         self._unknown = set()
         self._highest = 0  # the note of how far versions had been given is in the copy, too
+        self.counts["older file"] += 1
         self._embedded.kill()
 
 
@@ -225,9 +238,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--episodes", type=int, default=EPISODES, help="kills between two episodes of a kind")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="wharf-kills-") as directory:
-        campaign = KillCampaign(Path(directory), options.seed)
+        campaign = KillCampaign(Path(directory), options.seed, options.episodes)
         campaign.run(options.kills)
         tenth = max(1, len(campaign.seconds) // 10)
         first, last = campaign.seconds[:tenth], campaign.seconds[-tenth:]
@@ -236,6 +250,7 @@ def main() -> None:
                 {
                     "kills": options.kills,
                     "writes": campaign.writes,
+                    "episodes": dict(campaign.counts),
                     "readyFirst": round(statistics.median(first), 2),
                     "readyLast": round(statistics.median(last), 2),
                 }

@@ -16,7 +16,8 @@ from wharfinger.api.views.rbac import ClusterRole
 from wharfinger.cli.commands.install import command
 from wharfinger.controllers.registry import factories
 from wharfinger.install.components import UnknownComponent, chosen, components
-from wharfinger.install.manifests import InstallOptions, manifests
+from wharfinger.install.manifests import manifests
+from wharfinger.install.options import InstallOptions
 from wharfinger.systems.scheduling_policy.rules import shipped
 
 
@@ -127,3 +128,102 @@ def test_definitions_of_others_are_left_out() -> None:
     documents = manifests(InstallOptions(chosen(["reservation"]), foreign=foreign), registry())
     assert "reservations.scheduling.koordinator.sh" not in named(documents, "CustomResourceDefinition")
     assert "podmigrationjobs.scheduling.koordinator.sh" in named(documents, "CustomResourceDefinition")
+
+
+def test_pods_meet_the_restricted_standard_and_the_namespace_demands_it() -> None:
+    documents = printed("--components", "all")
+    labels = named(documents, "Namespace")["wharfinger-system"]["metadata"]["labels"]
+    assert {labels[f"pod-security.kubernetes.io/{mode}"] for mode in ("enforce", "audit", "warn")} == {"restricted"}
+    for name, deployment in named(documents, "Deployment").items():
+        spec = deployment["spec"]["template"]["spec"]
+        (container,) = spec["containers"]
+        assert spec["securityContext"]["runAsNonRoot"] and spec["securityContext"]["runAsUser"], name
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}, name
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        assert {kind for volume in spec["volumes"] for kind in volume} <= {"name", "configMap", "emptyDir", "secret"}
+
+
+def test_every_program_is_guarded_in_the_same_way() -> None:
+    documents = printed("--components", "all")
+    deployments = named(documents, "Deployment")
+    policies, budgets = named(documents, "NetworkPolicy"), named(documents, "PodDisruptionBudget")
+    assert deployments.keys() == policies.keys() == budgets.keys()
+    for name, deployment in deployments.items():
+        spec = deployment["spec"]["template"]["spec"]
+        (container,) = spec["containers"]
+        assert {"startupProbe", "livenessProbe", "readinessProbe"} <= container.keys(), name
+        assert "memory" in container["resources"]["limits"], name
+        (zones,) = spec["topologySpreadConstraints"]
+        assert zones["topologyKey"] == "topology.kubernetes.io/zone"
+        assert deployment["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 0, name
+        assert budgets[name]["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
+        # Only the port that it serves is open, and all selectors mean the same pods.
+        (port,), ((rule,),) = container["ports"], (policies[name]["spec"]["ingress"],)
+        assert rule == {"ports": [{"port": port["containerPort"], "protocol": "TCP"}]}
+        pods = deployment["spec"]["selector"]["matchLabels"]
+        assert policies[name]["spec"]["podSelector"] == {"matchLabels": pods} == budgets[name]["spec"]["selector"]
+        assert "--metrics-tls" in container["args"] or port["name"] != "metrics", name
+
+
+@pytest.mark.needs_system("scheduling_policy")
+def test_secrets_are_for_the_webhook_only_and_for_nobody_with_cert_manager() -> None:
+    def holders(*arguments: str) -> list[str]:
+        documents = printed("--components", "all", *arguments)
+        roles = [*named(documents, "Role").values(), *named(documents, "ClusterRole").values()]
+        return [
+            role["metadata"]["name"] for role in roles if any("secrets" in rule["resources"] for rule in role["rules"])
+        ]
+
+    assert holders() == ["wharfinger-webhook"]
+    assert holders("--cert-manager-issuer", "ca") == []
+
+
+@pytest.mark.needs_system("scheduling_policy")
+@pytest.mark.parametrize(("given", "kind"), [("ca", "ClusterIssuer"), ("Issuer/ca", "Issuer")])
+def test_cert_manager_issues_what_the_webhook_serves_with(given: str, kind: str) -> None:
+    documents = printed("--components", "scheduling-policy", "--cert-manager-issuer", given)
+    certificate = named(documents, "Certificate")["wharfinger-webhook"]["spec"]
+    assert certificate["issuerRef"] == {"group": "cert-manager.io", "kind": kind, "name": "ca"}
+    assert certificate["dnsNames"][0] == "wharfinger-webhook.wharfinger-system.svc"
+    spec = named(documents, "Deployment")["wharfinger-webhook"]["spec"]["template"]["spec"]
+    mounted = {mount["name"]: mount["mountPath"] for mount in spec["containers"][0]["volumeMounts"]}
+    secrets = {volume["name"]: volume["secret"]["secretName"] for volume in spec["volumes"] if "secret" in volume}
+    assert secrets == {"tls": certificate["secretName"]}
+    arguments = spec["containers"][0]["args"]
+    assert arguments[arguments.index("--cert-file") + 1] == f"{mounted['tls']}/tls.crt"
+    assert "--secret" not in arguments
+
+
+def test_pods_run_on_chosen_nodes_with_chosen_memory() -> None:
+    documents = printed("--components", "scheduler", "--pod-node-selector", "role=control", "--memory", "scheduler=4Gi")
+    spec = named(documents, "Deployment")["wharfinger-scheduler"]["spec"]["template"]["spec"]
+    assert spec["nodeSelector"] == {"role": "control"}
+    assert spec["containers"][0]["resources"]["limits"] == {"memory": "4Gi"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--memory", "scheduler"), "scheduler is not NAME=VALUE"),
+        (("--memory", "schedule=1Gi"), 'there is no program "schedule"'),
+        (("--memory", "scheduler=much"), "--memory"),
+        (("--pod-node-selector", "=x"), "=x is not NAME=VALUE"),
+        (("--cert-manager-issuer", "Secret/ca"), "Secret/ca is not ClusterIssuer/NAME or Issuer/NAME"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(arguments: tuple[str, ...], said: str) -> None:
+    done = CliRunner().invoke(command, ["--offline", "--components", "scheduler", *arguments])
+    assert done.exit_code == 2 and said in done.stderr and not done.stdout
+
+
+def test_a_namespace_that_every_cluster_has_is_not_ours() -> None:
+    assert not named(printed("--components", "scheduler", "--namespace", "kube-system"), "Namespace")
+
+
+def test_dashboards_for_grafana_need_no_program() -> None:
+    documents = printed("--components", "dashboards")
+    assert {document["kind"] for document in documents} == {"Namespace", "ConfigMap"}

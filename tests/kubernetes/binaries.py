@@ -3,6 +3,7 @@
     python -m tests.kubernetes.binaries                     makes what is missing of what every test needs
     python -m tests.kubernetes.binaries kubelet e2e.test    makes these, too
     python -m tests.kubernetes.binaries kubectl-1.31.14     an older kubectl
+    python -m tests.kubernetes.binaries helm-4.3.1          Helm
     python -m tests.kubernetes.binaries --folder            prints where they are kept
 
 It ends with 75 where that cannot be, unless WHARF_REQUIRE lists `kubernetes`.
@@ -23,7 +24,8 @@ VERSION = RELEASES[REFERENCE]  # go.mod pins the same
 KUBERNETES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
 OLDER = "1.31.14"
 OLDER_KUBECTL = f"kubectl-{OLDER}"
-ON_DEMAND = ("kubelet", "e2e.test", OLDER_KUBECTL)  # only some tests need these
+HELM = "helm-4.3.1"
+ON_DEMAND = ("kubelet", "kube-proxy", "e2e.test", OLDER_KUBECTL, HELM)  # only some tests need these
 HERE = Path(__file__).resolve().parent
 
 
@@ -84,7 +86,7 @@ def _build(names: list[str], target: Path) -> None:
     print(f"Building {', '.join(names)} {VERSION} (once; some ten minutes on two cores) ...", flush=True)
     partial = target / "partial"
     partial.mkdir(exist_ok=True)
-    programs = [name for name in names if name not in ("e2e.test", OLDER_KUBECTL)]
+    programs = [name for name in names if name not in ("e2e.test", OLDER_KUBECTL, HELM)]
     if programs:
         packages = [f"k8s.io/kubernetes/cmd/{name}" for name in programs]
         _run(["go", "build", *_flags(VERSION), "-o", f"{partial}/", *packages])
@@ -93,6 +95,8 @@ def _build(names: list[str], target: Path) -> None:
     if OLDER_KUBECTL in names:
         command = ["go", "build", *_flags(OLDER), "-o", f"{partial}/{OLDER_KUBECTL}", "k8s.io/kubernetes/cmd/kubectl"]
         _run(command, "older_kubectl")
+    if HELM in names:
+        _run(["go", "build", "-ldflags", "-s -w", "-o", f"{partial}/{HELM}", "helm.sh/helm/v4/cmd/helm"], "helm")
     for name in names:
         (partial / name).replace(target / name)
     partial.rmdir()

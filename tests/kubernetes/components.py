@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.kubernetes.cluster import OURS, Cluster, Process, free_port, reachable
 
-CONTROLLERS = "schedulingpolicy,resourcepolicy,resourceclass,resourceclass-devices,reservation,reservationset,podmigration,reservedquota"
+CONTROLLERS = "schedulingpolicy,resourcepolicy,resourceclass,resourceclass-devices,reservation,reservationset,podmigration,reservedquota,repackpolicy,capacitybuffer"
 SCHEDULER = f"system:serviceaccount:{OURS}:wharfinger-scheduler"
 CLASSES = "/apis/scheduling.sigs.x-k8s.io/v1alpha1/resourceclasses?dryRun=All"
 

@@ -74,8 +74,10 @@ def prepared(engine: Engine, asking: Pod) -> DevicesPrepared:
 def test_only_rows_whose_devices_changed_are_searched_again(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = engine_with(*(slice_of(f"n{n}", device("a"), device("b")) for n in range(10)), nodes=10)
     searched: list[int] = []
-    search = DevicesPrepared.search
-    monkeypatch.setattr(DevicesPrepared, "search", lambda self, row: searched.append(row) or search(self, row))
+    search = DevicesPrepared._search
+    monkeypatch.setattr(
+        DevicesPrepared, "_search", lambda self, row, *given: searched.append(row) or search(self, row, *given)
+    )
     for number in range(5):
         engine.apply("ResourceClaim", claim(f"c{number}"))
         asking = pod(f"p{number}", f"c{number}")
@@ -305,3 +307,20 @@ def test_a_conflict_is_resolved_with_the_latest_claim() -> None:
     taken = {**own, "metadata": {**own["metadata"], "resourceVersion": "8"}, "status": {"allocation": elsewhere}}
     with pytest.raises(StepFailed, match="claim default/c got allocated elsewhere in the meantime"):
         steps.send(taken)
+
+
+def test_a_selector_that_costs_too_much_fails_its_own_pods() -> None:
+    """Such a selector is refused at admission; one that was stored before is not evaluated."""
+    attributes = {f"a{number}": {"string": "x" * 64} for number in range(30)}
+    own = f'device.attributes["{DRIVER}"]'
+    slow = "true"
+    for variable in "abcde":
+        slow = f'{own}.all({variable}, {variable} != "" && {slow})'
+    engine = engine_with(
+        *(slice_of(f"n{n}", device("d", attributes=attributes)) for n in range(2)),
+        classes=(device_class(slow, name="slow"), device_class()),
+    )
+    engine.apply("ResourceClaim", claim("bad", deviceClassName="slow"))
+    engine.apply("ResourceClaim", claim("good"))
+    assert "cost limit exceeded" in engine.schedule(pod("p", "bad")).error
+    assert engine.schedule(pod("q", "good")).node is not None

@@ -160,7 +160,7 @@ def free_port() -> int:
     return port
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # the next module has a machine of its own, with the same addresses
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealCluster]:
     if why := lacking():
         missing("containerd", why)

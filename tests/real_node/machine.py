@@ -10,6 +10,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -25,8 +26,7 @@ from typing import Any
 IMAGE = "wharfinger.test/busybox:1"
 SERVICE_ADDRESS = ("10.96.0.1", 443)  # of the Service `kubernetes`
 _CGROUPS = Path("/sys/fs/cgroup")
-_CGROUP_ROOT = "/wharfinger-test"  # apart from those of a kubelet that may run on this machine already
-_PODS = "10.88.0.0/24"
+_CGROUP_ROOT = f"/wharfinger-test-{os.getpid()}"  # a kubelet kills whatever it does not know below its own root
 _CNI = ("/usr/lib/cni", "/opt/cni/bin")
 _PLUGINS = ("ptp", "host-local", "loopback")
 _APPLETS = ("sh", "sleep", "cat", "echo", "ls", "nc", "httpd", "tar", "wget", "true", "false", "kill", "date", "head", "tee", "mkdir")  # fmt: skip
@@ -128,29 +128,56 @@ class Program:
 class Machine:
     """containerd and its images. Several kubelets would need one each."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, pods: str = "10.88.0.0/24") -> None:
         self.folder = folder
+        self.pods = pods  # their addresses
         self.socket = folder / "containerd.sock"
         self._containerd: Program | None = None
         self._service: socket.socket | None = None
+        self._networks: set[str] = set()  # of pods that ran
+
+    @property
+    def cdi(self) -> Path:
+        """Where DRA drivers tell containerd about devices."""
+        return self.folder / "cdi"
+
+    def injects_devices(self) -> bool:
+        """Whether containerd knows CDI: from version 1.7 on."""
+        said = subprocess.run(
+            ["containerd", "--version"], check=True, capture_output=True, text=True, timeout=60
+        ).stdout
+        version = re.search(r" v?(\d+)\.(\d+)", said)
+        assert version is not None, said
+        return (int(version[1]), int(version[2])) >= (1, 7)
 
     @property
     def runtime(self) -> str:
         return f"unix://{self.socket}"
 
     def start(self) -> None:
-        make_cgroups()
         (self.folder / "cni").mkdir(parents=True)
-        (self.folder / "cni" / "10-ptp.conflist").write_text(json.dumps(_network()))
-        config = self.folder / "containerd.toml"
-        config.write_text(self._configuration())
-        self._containerd = Program(
-            "containerd", ["containerd", "--config", str(config)], self.folder / "containerd.log"
-        )
-        until("containerd serves", lambda: self._containerd_answers(), 60)
+        (self.folder / "cni" / "10-ptp.conflist").write_text(json.dumps(_network(self.folder, self.pods)))
+        (self.folder / "containerd.toml").write_text(self._configuration())
+        self._start_containerd()
         image = self.folder / "image.tar"
         make_image(image)
         self.ctr("image", "import", str(image))
+
+    def _start_containerd(self) -> None:
+        make_cgroups()
+        command = ["containerd", "--config", str(self.folder / "containerd.toml")]
+        self._containerd = Program("containerd", command, self.folder / "containerd.log")
+        until("containerd serves", lambda: self._containerd_answers(), 60)
+
+    def reboot(self) -> None:
+        """What a reboot leaves: no process, no network and nothing in /run, but images and what kubelets wrote."""
+        assert self._containerd is not None
+        self._kill_containers()
+        self._containerd.stop()
+        self._remove_networks()
+        self._unmount(self.folder / "state")
+        shutil.rmtree(self.folder / "state")
+        self._start_containerd()
 
     def _containerd_answers(self) -> bool:
         assert self._containerd is not None
@@ -159,7 +186,27 @@ class Machine:
 
     def ctr(self, *arguments: str) -> str:
         command = ["ctr", "--address", str(self.socket), "--namespace", "k8s.io", *arguments]
-        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=180).stdout
+
+    def _snapshotter(self) -> str:
+        """overlayfs may be missing, or not work on overlayfs; copies of whole images work everywhere."""
+        layers = [self.folder / "overlay" / name for name in ("lower", "upper", "work", "merged")]
+        for each in layers:
+            each.mkdir(parents=True)
+        lower, upper, work, merged = map(str, layers)
+        command = [
+            "mount",
+            "-t",
+            "overlay",
+            "overlay",
+            "-o",
+            f"lowerdir={lower},upperdir={upper},workdir={work}",
+            merged,
+        ]
+        if subprocess.run(command, check=False, capture_output=True).returncode:
+            return "native"
+        subprocess.run(["umount", merged], check=True)
+        return "overlayfs"
 
     def _configuration(self) -> str:
         plugins = "plugins.'io.containerd.grpc.v1.cri'"
@@ -174,11 +221,13 @@ class Machine:
                 f"[{plugins}]",
                 f"sandbox_image = '{IMAGE}'",
                 "restrict_oom_score_adj = true",  # where CAP_SYS_RESOURCE is missing
+                "enable_cdi = true",
+                f"cdi_spec_dirs = ['{self.cdi}']",
                 f"[{plugins}.cni]",
                 f"bin_dir = '{cni_folder()}'",
                 f"conf_dir = '{self.folder}/cni'",
                 f"[{plugins}.containerd]",
-                "snapshotter = 'native'",  # overlayfs may be missing, or not work on overlayfs
+                f"snapshotter = '{self._snapshotter()}'",
                 f"[{plugins}.containerd.runtimes.runc]",
                 "runtime_type = 'io.containerd.runc.v2'",
                 f"[{plugins}.containerd.runtimes.runc.options]",
@@ -205,16 +254,35 @@ class Machine:
             with contextlib.suppress(subprocess.SubprocessError):
                 self._end_containers()
             self._containerd.stop()
-        for line in Path("/proc/mounts").read_text().splitlines():
-            if (mounted := line.split()[1]).startswith(str(self.folder)):
-                subprocess.run(["umount", "-l", mounted], check=False, capture_output=True)
+        self._remove_networks()
+        self._unmount(self.folder)
         remove_cgroups()
 
-    def _end_containers(self) -> None:
+    def _unmount(self, folder: Path) -> None:
+        for line in Path("/proc/mounts").read_text().splitlines():
+            if (mounted := line.split()[1]).startswith(str(folder)):
+                subprocess.run(["umount", "-l", mounted], check=False, capture_output=True)
+
+    def _remove_networks(self) -> None:
+        """The network namespaces of pods, and with them their interfaces."""
+        for network in self._networks:
+            subprocess.run(["umount", network], check=False, capture_output=True)
+            Path(network).unlink(missing_ok=True)
+        self._networks.clear()
+
+    def _kill_containers(self) -> None:
+        for container in self.ctr("container", "ls", "-q").split():
+            with contextlib.suppress(subprocess.SubprocessError):
+                namespaces = json.loads(self.ctr("container", "info", container))["Spec"]["linux"]["namespaces"]
+                paths = (each.get("path", "") for each in namespaces if each["type"] == "network")
+                self._networks |= {path for path in paths if "/netns/" in path}
         for task in self.ctr("task", "ls", "-q").split():
             with contextlib.suppress(subprocess.SubprocessError):
                 self.ctr("task", "kill", "-s", "SIGKILL", "-a", task)
         until("all containers end", lambda: "RUNNING" not in self.ctr("task", "ls"), 30)
+
+    def _end_containers(self) -> None:
+        self._kill_containers()
         for container in self.ctr("container", "ls", "-q").split():
             with contextlib.suppress(subprocess.SubprocessError):
                 self.ctr("task", "delete", "-f", container)
@@ -222,8 +290,9 @@ class Machine:
                 self.ctr("container", "delete", container)
 
 
-def _network() -> dict[str, Any]:
-    ranges = {"type": "host-local", "ranges": [[{"subnet": _PODS}]], "routes": [{"dst": "0.0.0.0/0"}]}
+def _network(folder: Path, pods: str) -> dict[str, Any]:
+    ranges = {"type": "host-local", "ranges": [[{"subnet": pods}]], "routes": [{"dst": "0.0.0.0/0"}]}
+    ranges["dataDir"] = str(folder / "cni-addresses")
     plugin = {"type": "ptp", "ipMasq": False, "ipam": ranges}
     return {"cniVersion": "0.4.0", "name": "wharfinger-test", "plugins": [plugin]}
 
@@ -291,6 +360,7 @@ class Kubelet:
         self._log = machine.folder / f"kubelet-{name}.log"
         configuration = Path(next(one for one in arguments if one.startswith("--config=")).removeprefix("--config="))
         settings = {**json.loads(configuration.read_text()), **_settings(port)}
+        settings["podLogsDir"] = str(machine.folder / "logs")
         configuration.write_text(json.dumps(settings, indent=2))
         self.program: Program | None = None
 

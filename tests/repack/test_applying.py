@@ -10,11 +10,12 @@ from tests.repack.worlds import inputs, node, pod, replica_set
 from wharfinger.api.errors import ServiceUnavailable
 from wharfinger.api.kinds.builtin import NODES, PODS
 from wharfinger.repack.applying import CORDONED, abort, apply_plan
+from wharfinger.repack.finding import RepackOptions
 from wharfinger.repack.jobs import migration_jobs
-from wharfinger.repack.planning import RepackOptions, repack
 from wharfinger.repack.plans import RepackGoal, RepackPlan
 from wharfinger.scenario import runner
 from wharfinger.simulate.cluster import SimulatedCluster
+from wharfinger.simulate.repacking import repack
 from wharfinger.simulate.simulation import SimulationOptions, apply_manifests, prepare
 
 OBJECTS = [
@@ -110,7 +111,7 @@ def test_an_abort_leaves_pods_and_nodes_as_they_were() -> None:
         from wharfinger.repack import applying
 
         for name in found.freed:
-            await applying._cordon(client, name)
+            await applying.cordon(client, name, "repack")
         held = applying.job_of(found.moves[0], applying.job_name(found.moves[0]))
         held["metadata"]["labels"] = {applying.REPACK_LABEL: "true"}
         held["spec"]["paused"] = True

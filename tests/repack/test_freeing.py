@@ -9,9 +9,10 @@ import pytest
 from tests.repack.worlds import Amounts, inputs, node, pod, random_cluster, replica_set, sizes
 from tests.support import require_module
 
-from wharfinger.repack.planning import RepackOptions, repack
+from wharfinger.repack.finding import RepackOptions
 from wharfinger.repack.plans import RepackGoal, RepackPlan
 from wharfinger.simulate.inputs import BadInput
+from wharfinger.simulate.repacking import repack
 
 
 def plan(objects: list[dict[str, Any]], number: int, select: str = "", **options: Any) -> RepackPlan:

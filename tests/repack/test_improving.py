@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from tests.repack.worlds import inputs, node, pod, replica_set
 
-from wharfinger.repack.planning import RepackOptions, repack
+from wharfinger.repack.finding import RepackOptions
 from wharfinger.repack.plans import RepackGoal
 from wharfinger.simulate.inputs import BadInput
+from wharfinger.simulate.repacking import repack
 
 ZONE = "topology.kubernetes.io/zone"
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from tests.repack.worlds import inputs, node, pod, replica_set
 
-from wharfinger.repack.planning import RepackOptions, repack
+from wharfinger.repack.finding import RepackOptions
 from wharfinger.repack.plans import RepackGoal
 from wharfinger.simulate.inputs import BadInput
+from wharfinger.simulate.repacking import repack
 
 ROOM = RepackGoal(room=True)
 

@@ -11,6 +11,7 @@ from tests.support import wharf_here
 
 from wharfinger.plugins.device_packing.registry import POLICIES
 from wharfinger.replay.experiment import DEMAND, arrival_order, kinds_of, run_experiment
+from wharfinger.replay.importing import read_trace
 from wharfinger.replay.openb import OpenbTrace, read_openb
 
 FOLDER = Path(__file__).parents[2] / "examples" / "replay"
@@ -135,3 +136,20 @@ def test_bad_rows_end_the_command(tmp_path: Path) -> None:
 
     assert done.returncode == 2
     assert f"{tmp_path}/pods.csv: line 4: cpu_milli is negative: -7" in done.stderr
+
+
+def test_a_trace_can_be_saved_for_the_whole_control_plane(tmp_path: Path, trace: OpenbTrace) -> None:
+    done = wharf_here(*COMMAND, "--save-trace", str(tmp_path / "trace"))
+
+    assert done.returncode == 0, done.stderr
+    saved = read_trace(tmp_path / "trace")
+    assert len(saved.nodes) == len(trace.nodes)
+    assert len(saved.pods) == len(trace.pods)
+    shared = sum(1 for pod in trace.pods if pod.demand.devices)
+    claims = [each for each in saved.objects if each.document["kind"] == "ResourceClaim"]
+    assert len(claims) == shared
+    # Every claim is there before its pod.
+    arrivals = {pod.name: pod.arrival for pod in saved.pods}
+    assert all(each.at < arrivals[each.document["metadata"]["name"]] for each in claims)
+    first = min(trace.pods, key=lambda pod: pod.created or 0)
+    assert saved.pods[0].name == first.name

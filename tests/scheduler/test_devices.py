@@ -222,6 +222,7 @@ def test_devices_with_binding_conditions_are_waited_for(stage: Devices) -> None:
 
     stage.do(work)
     assert stage.nodes_of("a") == ["n1"]
+    assert stage.events("BindingConditionsPending") == ["waiting for binding conditions for device on node n1"]
 
 
 def test_devices_that_do_not_become_ready_in_time_are_given_up(stage: Devices) -> None:

@@ -31,6 +31,7 @@ from wharfinger.api.registry import Document, Resource
 from wharfinger.api.requests import ApiRequest
 from wharfinger.client.informer import InformerSet
 from wharfinger.client.local import LocalClient
+from wharfinger.client.metrics_access import MetricsAccess
 from wharfinger.store.store import Store
 from wharfinger.systems.scheduling_policy.admission.access import PolicyAccess
 from wharfinger.systems.scheduling_policy.controllers.scheduling_policy import provision
@@ -39,7 +40,6 @@ from wharfinger.systems.scheduling_policy.settings import SchedulingPolicySettin
 from wharfinger.webhook.application import BODY_LIMIT, WebhookApplication
 from wharfinger.webhook.configurations import WebhookEndpoint, configurations
 from wharfinger.webhook.handler import Answer, Rule, WebhookContext, WebhookHandler, find_handlers
-from wharfinger.webhook.metrics_access import MetricsAccess
 
 pytestmark = pytest.mark.needs_system("scheduling_policy")
 

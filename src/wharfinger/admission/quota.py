@@ -228,6 +228,8 @@ class QuotaReviewer:
         used = self._used(quota, request, now)
         if not rules.is_scoped(quota) and _is_pod(request):
             rules.add(used, self._extension.held(request.namespace, view(request.object, Pod)))
+        elif not rules.is_scoped(quota) and request.resource == RESOURCE_CLAIMS:
+            rules.add(used, self._extension.held(request.namespace))
         over = sorted(name for name, amount in delta.items() if used.get(name, 0) + amount > limits[name])
         if not over:
             return ""

@@ -14,7 +14,7 @@ EXTENDED_CLAIM = "resource.kubernetes.io/extended-resource-claim"
 """Annotation of the claim that a scheduler creates for the extended resources of a pod."""
 _MOST_DEVICES = 32  # that a claim may get, and what one for all devices is charged
 
-_COUNT = "count/resourceclaims.resource.k8s.io"
+CLAIM_COUNT = "count/resourceclaims.resource.k8s.io"
 
 ExtendedNames = Mapping[str, str]
 """Device classes to the extended resources that they serve."""
@@ -24,7 +24,7 @@ def counts_claims(limits: Iterable[str], extended: ExtendedNames) -> bool:
     """Whether a quota with these limits charges ResourceClaims at all."""
     served = set(extended.values())
     return any(
-        name == _COUNT
+        name == CLAIM_COUNT
         or name.endswith(DEVICES_OF_CLASS)
         or name.removeprefix(f"requests.{DEVICE_CLASS_PREFIX}") in extended
         or (name.startswith("requests.") and name.removeprefix("requests.") in served)
@@ -34,7 +34,9 @@ def counts_claims(limits: Iterable[str], extended: ExtendedNames) -> bool:
 
 def may_count_claims(limits: Iterable[str]) -> bool:
     """Whether it may, depending on DeviceClasses."""
-    return any(name == _COUNT or name.endswith(DEVICES_OF_CLASS) or name.startswith("requests.") for name in limits)
+    return any(
+        name == CLAIM_COUNT or name.endswith(DEVICES_OF_CLASS) or name.startswith("requests.") for name in limits
+    )
 
 
 def device_claim_usage(document: Document, extended: ExtendedNames, of_pod: Amounts) -> Amounts:
@@ -47,7 +49,7 @@ def device_claim_usage(document: Document, extended: ExtendedNames, of_pod: Amou
             most[name] = max(most.get(name, 0), _asked_devices(each))
         for name, count in most.items():
             amounts[name] = amounts.get(name, 0) + count * NANO
-    charged_names: Amounts = {_COUNT: NANO}
+    charged_names: Amounts = {CLAIM_COUNT: NANO}
     for name, amount in amounts.items():
         charged_names[name + DEVICES_OF_CLASS] = amount
         others = [f"requests.{DEVICE_CLASS_PREFIX}{name}"]

@@ -304,6 +304,7 @@ def _component_roles() -> list[Document]:
             ("batch", "jobs", READ),
             ("scheduling.k8s.io", "priorityclasses", READ),
             ("storage.k8s.io", "storageclasses", READ),
+            ("resource.k8s.io", "resourceclaimtemplates", READ),
             *dict.fromkeys(rule for access in _access() for rule in access.scheduler),
             ("wharfinger.dev", "*", f"patch update {READ}"),
         ),

@@ -7,6 +7,7 @@ another and from other maps. Here `quantity("1") == 1` and `quantity("1").major(
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import permutations
 from typing import TYPE_CHECKING, Any
 
 from cel_expr_python import cel
@@ -42,6 +43,10 @@ QUANTITY, SEMVER, _IP, _CIDR, _URL, _FORMAT = map(cel.Type, _MESSAGES)
 _FAULTS = cel.Type.AbstractType("optional_type", [TEXTS])
 
 _ELEMENTS = (INT, TEXT, DOUBLE, BOOL, cel.Type.Map(DYN, DYN), LIST, QUANTITY, SEMVER)
+
+
+_NUMBERS = (("int64", INT), ("uint64", cel.Type.UINT), ("double", DOUBLE))
+_ORDERINGS = {"_<_": "less", "_<=_": "less_equals", "_>_": "greater", "_>=_": "greater_equals"}
 
 
 def _never(*_: Any) -> None:
@@ -114,4 +119,18 @@ def checking_functions() -> list[cel.FunctionDecl]:
         _free("jsonpatch.escapeKey", (TEXT, text)),
         *(_free(f"format.{name}", (_FORMAT, ())) for name in FORMATS),
         _member("validate", (_FAULTS, (_FORMAT, TEXT))),
+    ]
+
+
+def comparisons_of_numbers() -> list[cel.FunctionDecl]:
+    """Numbers of different types are compared by value, as in Kubernetes."""
+    return [
+        cel.FunctionDecl(
+            operator,
+            [
+                cel.Overload(f"{name}_{left}_{right}", BOOL, [one, other], False, _never)
+                for (left, one), (right, other) in permutations(_NUMBERS, 2)
+            ],
+        )
+        for operator, name in _ORDERINGS.items()
     ]

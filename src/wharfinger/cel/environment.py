@@ -56,23 +56,21 @@ class Environment:
         *,
         types: Any = None,
         library: Sequence[cel.FunctionDecl] | None = None,
+        extensions: Mapping[str, int | None] | None = None,
     ) -> None:
         """`types` is the descriptor pool of the message types that variables have; `library` replaces the functions of
-        Kubernetes, for an environment that only checks expressions (see `checking`)."""
+        Kubernetes, for an environment that only checks expressions (see `checking`). `extensions` are those of the CEL
+        library by name, with their versions, instead of the usual ones."""
         self.variables = tuple(variables)
         library = kubernetes_functions() if library is None else library
-        self._env = cel.NewEnv(
-            descriptor_pool=types,
-            variables=dict(variables),
-            extensions=[
-                ext_strings.ExtStrings(),
-                ext_optional.ExtOptional(),
-                ext_bindings.ExtBindings(),
-                ext_encoders.ExtEncoders(),
-                ext_math.ExtMath(),
-                cel.CelExtension("wharfinger", [*library, *functions]),
-            ],
-        )
+        ours = cel.CelExtension("wharfinger", [*library, *functions])
+        if extensions is None:
+            usual = [ext_strings.ExtStrings(), ext_optional.ExtOptional(), ext_bindings.ExtBindings()]
+            more = [*usual, ext_encoders.ExtEncoders(), ext_math.ExtMath(), ours]
+            self._env = cel.NewEnv(descriptor_pool=types, variables=dict(variables), extensions=more)
+        else:
+            config = cel.NewEnvConfigFromYaml(_extensions_text(extensions))
+            self._env = cel.NewEnv(descriptor_pool=types, config=config, variables=dict(variables), extensions=[ours])
 
     def compile(self, text: str) -> Program:
         """Raises InvalidExpression."""
@@ -91,6 +89,12 @@ class Environment:
         expressions that read it. `size` is a bound of the values, where it is known; measuring them takes time."""
         size = extent(list(values.values())) if size is None else size
         return Bindings(self, self._env.Activation(dict(values)), size, context, values)
+
+
+def _extensions_text(extensions: Mapping[str, int | None]) -> str:
+    """The configuration of an environment, as the CEL library reads it."""
+    versions = {name: "" if version is None else f"\n  version: {version}" for name, version in extensions.items()}
+    return "extensions:\n" + "\n".join(f'- name: "{name}"{version}' for name, version in versions.items())
 
 
 class Bindings:

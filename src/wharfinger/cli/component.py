@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -28,17 +30,48 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
+class HealthEndpoint:
+    """Where a component serves metrics and health, if it does: by plain HTTP to everybody, or by TLS and metrics only to
+    callers with a token of a user who may read them."""
+
+    port: int | None
+    host: str
+    tls: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Running:
     """How a component runs: with leader election or without, and where it serves metrics."""
 
     leader_elect: bool
-    metrics_port: int | None
-    metrics_host: str
+    endpoint: HealthEndpoint
     leader_elect_namespace: str = LEASE_NAMESPACE
 
 
+def metrics_options(function: F) -> F:
+    """Adds `--metrics-port`, `--metrics-host` and `--metrics-tls`."""
+    for option in reversed(
+        (
+            click.option(
+                "--metrics-port",
+                type=click.IntRange(0, 65535),
+                help="Serve /metrics, /healthz and /readyz on this port.",
+            ),
+            click.option("--metrics-host", default="127.0.0.1", show_default=True, help="Address for --metrics-port."),
+            click.option(
+                "--metrics-tls",
+                is_flag=True,
+                help="Serve them by TLS, and /metrics only to users with the right to get that path.",
+            ),
+        )
+    ):
+        function = option(function)
+    return function
+
+
 def running_options(function: F) -> F:
-    """Adds `--config`, `--leader-elect`, `--metrics-port` and `--metrics-host`."""
+    """Adds `--config`, `--leader-elect`, and where metrics are served."""
+    function = metrics_options(function)
     for option in reversed(
         (
             click.option(
@@ -47,12 +80,6 @@ def running_options(function: F) -> F:
                 help="A WharfingerConfiguration file.",
             ),
             click.option("--leader-elect", is_flag=True, help="Let only one of several replicas work."),
-            click.option(
-                "--metrics-port",
-                type=click.IntRange(0, 65535),
-                help="Serve /metrics, /healthz and /readyz on this port.",
-            ),
-            click.option("--metrics-host", default="127.0.0.1", show_default=True, help="Address for --metrics-port."),
         )
     ):
         function = option(function)
@@ -121,19 +148,23 @@ async def lead(
 
 
 async def serving_health(
+    client: Client,
     metrics: CollectorRegistry,
-    host: str,
-    port: int | None,
+    endpoint: HealthEndpoint,
     ready: Callable[[], str],
     work: Callable[[], Awaitable[None]],
 ) -> None:
-    """Works, and serves metrics and health if a port is given."""
+    """Works, and serves metrics and health if a port is given. `client` asks whether a token may read metrics."""
     from wharfinger.client.metrics import HealthServer
+    from wharfinger.client.metrics_access import MetricsAccess
+    from wharfinger.http.tls import self_signed_context
 
-    if port is None:
+    if endpoint.port is None:
         await work()
         return
-    health = HealthServer(metrics, ready=ready, host=host, port=port)
+    tls = self_signed_context((socket.gethostname(), "localhost"), datetime.now(UTC)) if endpoint.tls else None
+    may_read = MetricsAccess(client).check if endpoint.tls else None
+    health = HealthServer(metrics, ready=ready, host=endpoint.host, port=endpoint.port, tls=tls, may_read=may_read)
     await health.start()
     try:
         await work()
@@ -173,6 +204,6 @@ async def run_component(
         return "" if current and current[0].synced else "the cluster is not loaded yet"
 
     try:
-        await run_until_stopped(lambda: serving_health(metrics, running.metrics_host, running.metrics_port, ready, led))
+        await run_until_stopped(lambda: serving_health(client, metrics, running.endpoint, ready, led))
     finally:
         await client.close()

@@ -27,8 +27,8 @@ Runs = Sequence[tuple[str, int]]
 
 
 def replay_openb(
-    nodes: Path | None,
-    pods: Path | None,
+    nodes: Path,
+    pods: Path,
     policies: Sequence[str],
     seed: int | None,
     seeds: str | None,
@@ -37,8 +37,6 @@ def replay_openb(
 ) -> None:
     from wharfinger.replay.openb import read_openb
 
-    if nodes is None or pods is None:
-        raise click.UsageError("--format openb needs --nodes and --pods")
     runs = [(policy, each) for policy in _policies(policies) for each in _seeds(seed, seeds)]
     results = _run_all(read_openb(nodes, pods), runs, jobs)
     if output == "table":
@@ -47,6 +45,18 @@ def replay_openb(
         emit(results[0].document(), output, kind="PackingReplay")
     else:
         emit([each.document() for each in results], output, kind="PackingReplayList")
+
+
+def save_openb(nodes: Path, pods: Path, folder: Path) -> None:
+    """Writes the trace in the form that the whole control plane replays."""
+    from wharfinger.api.wording import counted
+    from wharfinger.replay.openb import read_openb
+    from wharfinger.replay.openb_conversion import converted
+    from wharfinger.replay.writing import write_trace
+
+    trace = read_openb(nodes, pods)
+    write_trace(converted(trace, folder.name), folder)
+    click.echo(f"{folder}: {counted(len(trace.pods), 'pod')}", err=True)
 
 
 def _policies(given: Sequence[str]) -> list[str]:

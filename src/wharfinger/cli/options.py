@@ -14,6 +14,7 @@ from wharfinger.cli.exit_status import InputError
 if TYPE_CHECKING:
     from wharfinger.api.configuration import Configuration
     from wharfinger.apiserver.audit.policy import AuditPolicy
+    from wharfinger.capacity.prices import PriceTable
     from wharfinger.client.http import HttpClient
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -155,6 +156,16 @@ def server_settings(options: dict[str, Any]) -> dict[str, Any]:
         "audit_log": log,
         "audit_policy": policy,
     }
+
+
+def read_prices_option(path: str | None) -> PriceTable | None:
+    """The table of prices of a file. An invalid one ends the command."""
+    from wharfinger.capacity.prices import BadPrices, load_prices
+
+    try:
+        return None if path is None else load_prices(path)
+    except BadPrices as error:
+        raise InputError("\n  ".join(["the prices cannot be used:", *error.problems])) from error
 
 
 def read_audit_policy(path: Path | None) -> AuditPolicy | None:

@@ -15,7 +15,7 @@ from wharfinger.cli.exit_status import InputError, interruptible
 if TYPE_CHECKING:
     from wharfinger.api.configuration import Configuration
     from wharfinger.simulate.cluster import SimulatedCluster
-    from wharfinger.simulate.inputs import Inputs
+    from wharfinger.simulate.inputs import Inputs, IsForeign
 
 
 def quiet() -> None:
@@ -25,14 +25,21 @@ def quiet() -> None:
     logging.getLogger("wharfinger").setLevel(logging.ERROR)
 
 
-def read(paths: Iterable[str], config: Path | None = None, *, strict: bool = False, notes: bool = True) -> Inputs:
+def read(
+    paths: Iterable[str],
+    config: Path | None = None,
+    *,
+    strict: bool = False,
+    notes: bool = True,
+    foreign: IsForeign | None = None,
+) -> Inputs:
     """The inputs of files, folders and `-`; a configuration file overrides the one among them. With `notes`, prints what
     was left out and what a snapshot lacks. Raises BadInput."""
     from wharfinger.api.kinds import registry
     from wharfinger.simulate.inputs import files_of, read_inputs
 
     quiet()
-    inputs = read_inputs(files_of(paths, sys.stdin.buffer), registry(), strict=strict)
+    inputs = read_inputs(files_of(paths, sys.stdin.buffer), registry(), strict=strict, foreign=foreign)
     if config is not None:
         inputs.configuration = configured(config, inputs.configuration)
     for note in inputs.notes if notes else ():

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from itertools import count
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -63,9 +63,7 @@ class Controller(ABC, Generic[K]):
         try:
             await asyncio.gather(*workers)
         finally:
-            for worker in workers:
-                worker.cancel()
-            await asyncio.gather(*workers, return_exceptions=True)
+            await _end(workers)
 
     async def _prepare(self) -> None:
         backoff = Backoff(0.1, 30.0, jitter=0.0)
@@ -141,12 +139,19 @@ async def run_controllers(
         ]
         await asyncio.gather(*tasks)
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await _end(tasks)
         for controller in controllers:
             controller.queue.shut_down()
         await informers.stop()
+
+
+async def _end(tasks: Iterable[asyncio.Task[None]]) -> None:
+    """Cancels tasks, and waits for them. One that is being cancelled already is let finish: a second cancellation would
+    interrupt what it does to end, such as stopping its informers."""
+    for task in tasks:
+        if not task.cancelling():
+            task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _run_when_synced(controller: Controller[Any], informers: InformerSet) -> None:

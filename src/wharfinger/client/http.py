@@ -16,7 +16,7 @@ from typing import TypeVar, cast
 import msgspec
 
 import wharfinger
-from wharfinger.api.errors import ApiError, ServiceUnavailable, Unauthorized
+from wharfinger.api.errors import ApiError, Invalid, ServiceUnavailable, Unauthorized
 from wharfinger.api.kubernetes_version import KubernetesVersion, version_of_server
 from wharfinger.api.requests import ApiRequest
 from wharfinger.client.access import ClusterAccess
@@ -24,6 +24,7 @@ from wharfinger.client.backoff import Backoff
 from wharfinger.client.interface import Client, WatchEvent
 from wharfinger.client.pool import PooledTransport
 from wharfinger.client.transport import AiohttpTransport, Headers, Response, Transport, TransportError
+from wharfinger.client.verbatim import PROTOBUF, changes_finalizers, with_finalizers
 from wharfinger.client.wire import (
     JSON,
     HttpRequest,
@@ -85,12 +86,25 @@ class HttpClient(Client):
                 raise ValueError(f"{name}: {value!r} contains a line break or another control character")
 
     async def send(self, request: ApiRequest[T]) -> T:
-        response = await self._exchange(
-            encode_request(request, self._manager),
-            timeout=self._list_timeout if request.verb in _LONG else self._timeout,
-            evicts=request.subresource == "eviction",
-        )
+        try:
+            response = await self._exchange(
+                encode_request(request, self._manager),
+                timeout=self._list_timeout if request.verb in _LONG else self._timeout,
+                evicts=request.subresource == "eviction",
+            )
+        except Invalid:
+            if not changes_finalizers(request):
+                raise
+            response = await self._change_finalizers(request)
         return cast("T", decode_response(request, response.body))
+
+    async def _change_finalizers(self, request: ApiRequest[T]) -> Response:
+        """Without a change of anything else, not even of white space: see `verbatim`."""
+        reading: ApiRequest[T] = ApiRequest("get", request.resource, request.namespace, request.name)
+        path = encode_request(reading, self._manager).path
+        found = await self._exchange(HttpRequest("GET", path), timeout=self._timeout, accept=PROTOBUF)
+        changed = HttpRequest("PUT", path, with_finalizers(found.body, request), PROTOBUF)
+        return await self._exchange(changed, timeout=self._timeout)
 
     async def stream(self, request: ApiRequest[WatchEvent[T]]) -> AsyncIterator[WatchEvent[T]]:
         if request.timeout is None:
@@ -124,11 +138,15 @@ class HttpClient(Client):
     async def close(self) -> None:
         await self._transport.close()
 
-    async def _exchange(self, request: HttpRequest, *, timeout: float, evicts: bool = False) -> Response:
+    async def _exchange(
+        self, request: HttpRequest, *, timeout: float, evicts: bool = False, accept: str = ""
+    ) -> Response:
         """Sends a request until it succeeds or fails with an error that a retry cannot change."""
         safe = request.method == "GET"
         backoff = Backoff(RETRY_BASE, RETRY_LIMIT, rng=self._rng)
         headers: Headers = self._headers
+        if accept:
+            headers = [(name, accept if name == "Accept" else value) for name, value in headers]
         if request.body is not None:
             headers = [*headers, ("Content-Type", request.content_type)]
         renewed = False

@@ -195,10 +195,16 @@ class Informer(Generic[T]):
         if self._task is None:
             self._task = asyncio.create_task(self.run(), name=f"informer {self.resource.group_plural}")
 
-    async def stop(self) -> None:
+    def cancel(self) -> asyncio.Task[None] | None:
+        """Ends it without waiting; returns the task that ends."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
+        return task
+
+    async def stop(self) -> None:
+        task = self.cancel()
+        if task is not None:
             await asyncio.gather(task, return_exceptions=True)
 
     async def relist(self) -> None:
@@ -428,8 +434,9 @@ class InformerSet:
 
     async def stop(self) -> None:
         self._running = False
-        for informer in self:
-            await informer.stop()
+        # All are cancelled before anything is awaited: whoever stops them may be cancelled, too.
+        ending = [task for informer in self if (task := informer.cancel()) is not None]
+        await asyncio.gather(*ending, return_exceptions=True)
 
 
 def _key(item: Any) -> ObjectKey:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from wharfinger.api.errors import ApiError, InternalError
 from wharfinger.client.serving import SideServer
 from wharfinger.http.metrics import CONTENT_TYPE, LATENCY_BUCKETS, LabelledSeries, exposition
 
@@ -35,7 +37,11 @@ class ControllerMetrics:
 
 
 class HealthServer(SideServer):
-    """Serves `/metrics`, `/healthz`, `/livez` and `/readyz`. A check returns an error message, or nothing."""
+    """Serves `/metrics`, `/healthz`, `/livez` and `/readyz`. A check returns an error message, or nothing.
+
+    `may_read` returns the error for a request for metrics with the given Authorization header, or nothing. Health is told
+    to everybody, as by the Kubernetes components.
+    """
 
     def __init__(
         self,
@@ -45,15 +51,21 @@ class HealthServer(SideServer):
         ready: Callable[[], str] = lambda: "",
         host: str = "127.0.0.1",
         port: int = 0,
+        tls: ssl.SSLContext | None = None,
+        may_read: Callable[[str], Awaitable[ApiError | None]] | None = None,
     ) -> None:
         super().__init__(host, port)
         self._registry = registry
+        self._tls = tls
+        self._may_read = may_read
         self._checks = {"/healthz": healthy, "/livez": healthy, "/readyz": ready}
 
     async def start(self) -> None:
         from aiohttp import web
 
         async def metrics(request: web.Request) -> web.Response:
+            if denied := await self._denied(request.headers.get("Authorization", "")):
+                return web.Response(text=denied.message, status=denied.code)
             return web.Response(body=exposition(self._registry), headers={"Content-Type": CONTENT_TYPE})
 
         async def check(request: web.Request) -> web.Response:
@@ -64,7 +76,13 @@ class HealthServer(SideServer):
         app.router.add_get("/metrics", metrics)
         for path in self._checks:
             app.router.add_get(path, check)
-        await self.serve(app)
+        await self.serve(app, self._tls)
+
+    async def _denied(self, authorization: str) -> ApiError | None:
+        try:
+            return await self._may_read(authorization) if self._may_read is not None else None
+        except ApiError as error:
+            return InternalError(f"cannot check the token: {error.message}")
 
 
 class ControllerGauges:

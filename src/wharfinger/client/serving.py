@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,12 +17,12 @@ class SideServer:
         self._host = host
         self._runner: web.AppRunner | None = None
 
-    async def serve(self, application: web.Application) -> None:
+    async def serve(self, application: web.Application, tls: ssl.SSLContext | None = None) -> None:
         from aiohttp import web
 
         self._runner = web.AppRunner(application, access_log=None)
         await self._runner.setup()
-        await web.TCPSite(self._runner, self._host, self.port).start()
+        await web.TCPSite(self._runner, self._host, self.port, ssl_context=tls).start()
         self.port = self._runner.addresses[0][1]
 
     async def stop(self) -> None:

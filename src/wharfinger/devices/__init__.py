@@ -11,6 +11,7 @@
     constraints attributes that the devices of a claim must share, or must not share
     usage       the devices in use
     allocator   the search for devices
+    held_record which devices an object holds for pods to come
     results     an allocation as it is written to the status of a claim
 
 The rules are those of Kubernetes 1.37 with default feature gates: the `incubating` allocator of

@@ -8,7 +8,7 @@ than that of the pools gives other devices, but never another answer to whether 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -130,8 +130,11 @@ class Search:
         *,
         most_steps: int | None = 10 * STEPS_PER_SECOND,
         ranked: DeviceRanking | None = None,
+        first: Collection[DeviceID] = (),
+        only_first: bool = False,
     ) -> None:
-        """`ranked` puts the devices in the order in which a request tries them, instead of that of the pools."""
+        """`ranked` puts the devices in the order in which a request tries them, instead of that of the pools. Devices in
+        `first` are tried before all others; with `only_first`, no others are."""
         self._node = node
         self._pools = pools
         self._claims = claims
@@ -141,6 +144,9 @@ class Search:
         self._steps = sys.maxsize if most_steps is None else most_steps
         usable = [pool.candidates for pool in pools if pool.usable]
         self._devices = usable[0] if len(usable) == 1 else [each for candidates in usable for each in candidates]
+        if first:
+            others = () if only_first else [each for each in self._devices if each.device.id not in first]
+            self._devices = [*(each for each in self._devices if each.device.id in first), *others]
         self._wanted: list[list[list[_Wanted]]] = []  # [claim][request][alternative]
         self._constraints: list[list[DeviceConstraint]] = []  # [claim]
         self._chosen: list[list[ChosenDevice]] = [[] for _ in claims]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from wharfinger.api.times import parse_time
 from wharfinger.devices.slices import Document
@@ -44,6 +44,11 @@ class DeviceClasses:
 
     def __bool__(self) -> bool:
         return bool(self.by_name)
+
+    @property
+    def served(self) -> Collection[str]:
+        """The extended resources that classes serve, as they come and go."""
+        return self._serving.keys()
 
     def serving(self, resource: str) -> DeviceClass | None:
         """The class that serves an extended resource."""

@@ -6,7 +6,7 @@ applies. Devices without a cause are usable; if enough are, but the search found
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -65,7 +65,7 @@ class DeviceDiagnosis(msgspec.Struct):
     pools: Sequence[Pool]
     usage: DeviceUsage
     classes: Mapping[str, DeviceClass]
-    holders: Mapping[str, str] = msgspec.field(default_factory=dict)  # claim UID to its name
+    holder: Callable[[DeviceID], str] = lambda device: ""  # the kind and name of the object that holds a device
 
     def of(self, claims: Sequence[ClaimToAllocate]) -> list[RequestDiagnosis]:
         """A diagnosis for each request, and for each alternative of one."""
@@ -100,7 +100,8 @@ class DeviceDiagnosis(msgspec.Struct):
 
     def _causes(self, request: DeviceRequest, pool: Pool, device: Device) -> Iterator[str]:
         if not request.admin_access and self.usage.exclusive(device.id):
-            yield "in use"
+            holder = self.holder(device.id)
+            yield f"reserved by {holder}" if holder else "in use"
         device_class = self.classes.get(request.class_name)
         if device_class is None:
             yield f"without a class: {request.class_name} does not exist"
@@ -140,10 +141,6 @@ class DeviceDiagnosis(msgspec.Struct):
                 for counter, amount in counters.items():
                     left[name][counter] -= amount
         return all(amount >= 0 for counters in left.values() for amount in counters.values())
-
-    def holders_of(self, device: DeviceID) -> list[str]:
-        """The claims that have a device."""
-        return [self.holders.get(uid, uid) for uid in self.usage.holder(device)]
 
 
 def _passed_over(pool: Pool) -> str:

@@ -11,7 +11,7 @@ always present, and everything else reads `device.present.…`.
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +20,10 @@ from cel_expr_python import cel
 
 from wharfinger.api.protobuf import MessageClasses, unpacked
 from wharfinger.cel import CostExceeded, Environment, EvaluationError, InvalidExpression, Program, values
-from wharfinger.cel.checking import QUANTITY, checking_functions, declare_types
+from wharfinger.cel.checking import QUANTITY, checking_functions, comparisons_of_numbers, declare_types
 from wharfinger.cel.cost import Extent
 from wharfinger.devices.expression_cost import worst_cost
+from wharfinger.devices.expression_literals import literal_faults
 from wharfinger.devices.slices import DeviceContent, Document
 
 if TYPE_CHECKING:
@@ -62,7 +63,10 @@ class DeviceSelector:
     def __init__(self, text: str) -> None:
         self.text = text
         try:
-            checked = _checking().compile(text)
+            checked = _checking().compile(_PRESENCE.sub(_always_present, text))
+            fault = next(literal_faults(checked.checked), "") or _fault(checked.functions)
+            if fault:
+                raise InvalidExpression(f"compilation failed: {fault}")
             if checked.type not in ("bool", "dyn"):
                 raise InvalidExpression(f"must evaluate to bool or the unknown type, not {checked.type}")
             serialized, self._domains = _with_separate_look_ups(checked.checked)
@@ -74,7 +78,7 @@ class DeviceSelector:
 
     def is_too_complex(self) -> bool:
         """Whether an API server refuses the expression because of what it may cost on the largest device."""
-        return worst_cost(_checking().compile(self.text).checked) > _MOST_COST
+        return worst_cost(_checking().compile(_PRESENCE.sub(_always_present, self.text)).checked) > _MOST_COST
 
     def matches(self, content: DeviceContent) -> bool:
         """Whether the expression is true for a device. Raises SelectorError."""
@@ -112,6 +116,22 @@ class DeviceSelector:
                 return result.message
             added.add(result.key)  # it may be a domain whose name is computed
         return result.message if isinstance(result, _MissingKey) else result
+
+
+_PRESENCE = re.compile(r"\bhas\(\s*device\s*\.\s*(?:attributes|capacity)\s*\)")
+
+
+def _always_present(match: re.Match[str]) -> str:
+    """The same question for a member that the checker does not take for a variable, padded so that columns in errors stay."""
+    return "has(device.driver".ljust(len(match[0]) - 1) + ")"
+
+
+def _fault(functions: Collection[str]) -> str:
+    """Functions that are not available: the size of what they make cannot be bounded."""
+    return next((f"{name} is not supported" for name in _UNBOUNDED if name in functions), "")
+
+
+_UNBOUNDED = ("lists.range", "cel.@mapInsert")
 
 
 def _member(content: DeviceContent, kind: str, domain: str, name: str) -> Any:
@@ -252,6 +272,9 @@ def _not_bool(result: Any) -> str:
 
 # -- environments
 
+# Those of pkg/cel/environment/base.go in k8s.io/apiserver.
+_EXTENSIONS = {"strings": 2, "optional": None, "bindings": None, "lists": 2, "two-var-comprehensions": None}
+
 
 def _types() -> DescriptorPool:
     """`kubernetes.DRADevice`, with maps by domain."""
@@ -295,14 +318,15 @@ def _checking() -> Environment:
             _CAPACITY: by_domain(text, cel.Type.Map(text, QUANTITY)),
         },
         types=_pool(),
-        library=checking_functions(),
+        library=[*checking_functions(), *comparisons_of_numbers()],
+        extensions=_EXTENSIONS,
     )
 
 
 @cache
 def _running() -> Environment:
     names = ("device", _ATTRIBUTES, _CAPACITY, f"{_PRESENT}attributes", f"{_PRESENT}capacity")
-    return Environment(dict.fromkeys(names, cel.Type.DYN), types=_pool())
+    return Environment(dict.fromkeys(names, cel.Type.DYN), types=_pool(), extensions=_EXTENSIONS)
 
 
 # -- look-ups of domains

@@ -5,7 +5,8 @@ Each claim counts once, under its UID: what was chosen for it, or what its statu
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 from wharfinger.api.quantity import parse_nano
 from wharfinger.devices.claims import device_id, results_of
@@ -40,9 +41,13 @@ class DeviceUsage:
             self._held.pop(uid, None)
         return {PoolID(*device_id(each)[:2]) for each in (*old, *new)}
 
-    def holder(self, device: DeviceID) -> list[str]:
-        """The UIDs of the claims that have the device. Slow: for explanations."""
-        return [uid for uid, results in self._held.items() if any(device_id(each) == device for each in results)]
+    def held(self, uid: str) -> Sequence[Document]:
+        """The devices of a claim."""
+        return self._held.get(uid, ())
+
+    def without(self, uids: Iterable[str]) -> DeviceUsage:
+        """What is in use if these claims did not count."""
+        return _UsageWithout(self, [each for uid in uids for each in self.held(uid)])
 
     def exclusive(self, device: DeviceID) -> bool:
         """Whether the device is in use as a whole."""
@@ -75,6 +80,30 @@ class DeviceUsage:
         _add(self._consumers, device, sign)
         if device not in self._consumers:
             del self._consumed[device]
+
+
+class _UsageWithout(DeviceUsage):
+    """Another use of devices, less some of it."""
+
+    def __init__(self, usage: DeviceUsage, results: Iterable[Document]) -> None:
+        super().__init__()
+        self._usage = usage
+        for result in results:
+            self._count(result, 1)
+
+    def exclusive(self, device: DeviceID) -> bool:
+        return self._usage._exclusive.get(device, 0) > self._exclusive.get(device, 0)
+
+    def shared(self, device: DeviceID) -> bool:
+        return self._usage._shares.get(device, 0) > self._shares.get(device, 0)
+
+    def in_use(self, device: DeviceID) -> bool:
+        return self.exclusive(device) or self.shared(device)
+
+    def consumed(self, device: DeviceID) -> Mapping[str, int]:
+        left = Counter(self._usage.consumed(device))
+        left.subtract(self._consumed.get(device, _NOTHING))
+        return left
 
 
 def _add(counts: dict[DeviceID, int], device: DeviceID, sign: int) -> None:

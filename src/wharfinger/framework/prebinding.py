@@ -54,6 +54,10 @@ class Preparation:
         """What to write after all if the pod is not bound."""
         yield from ()
 
+    def waiting_for(self) -> tuple[str, str] | None:
+        """The reason and message of an event on the pod, once the steps are done and there is something to wait for."""
+        return None
+
     def check(self) -> Status | None:
         """Success, an error that ends the bind, or None to keep waiting."""
         raise NotImplementedError

@@ -6,7 +6,7 @@ unknown nodes are kept in `orphans` and are not counted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,6 +89,7 @@ class Tables(NodeTable):
 
         # Written by plugins.
         self.handled: frozenset[str] = frozenset()  # resources whose fit a plugin decides instead of NodeResourcesFit
+        self.by_devices: Collection[str] = ()  # extended resources that device classes serve where nodes have none
         self.stand_in_users = StandInUsers()
         #: Namespaces where `Plugin.shape_key` depends on nominations.
         self.nominations_matter: set[str] = set()
@@ -285,6 +286,10 @@ class Tables(NodeTable):
         self.nonzero_cpu.cells[pod.row] += nonzero[0] - before_nonzero[0]
         self.nonzero_memory.cells[pod.row] += nonzero[1] - before_nonzero[1]
         self.pod_log.append(pod.row)
+
+    def is_by_devices(self, name: str, row: int) -> bool:
+        """Whether devices serve an extended resource on a row."""
+        return name in self.by_devices and not self.allocatable[self.resource(name)].cells[row]
 
     def nominate(self, pod: PodOnNode | None, key: ObjectKey) -> PodOnNode | None:
         """Sets the node for which a pending pod is nominated, or clears it with None. Returns the nomination before."""

@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Coroutine, Generator, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import msgspec
 
+from wharfinger.api.errors import ApiError
+from wharfinger.api.kinds.builtin import LEASES
+from wharfinger.api.requests import ApiRequest
 from wharfinger.fuzz.history import PlainHistory
 from wharfinger.fuzz.invariants.admission import PodsAdmitted
 from wharfinger.fuzz.invariants.base import Invariant
 from wharfinger.fuzz.invariants.binding import BoundOnce
+from wharfinger.fuzz.invariants.claims import ClaimsHeldOnce
 from wharfinger.fuzz.invariants.devices import DevicesHeldOnce
+from wharfinger.fuzz.invariants.informing import DecidesInformed
+from wharfinger.fuzz.invariants.leading import OneLeader
 from wharfinger.fuzz.invariants.preemption import PreemptionHelps
 from wharfinger.fuzz.invariants.quota import QuotaKept
 from wharfinger.fuzz.invariants.reserving import ReservedMeansReserved
 from wharfinger.fuzz.invariants.room import NoOvercommit
 from wharfinger.fuzz.invariants.units import UnitLimits
+from wharfinger.fuzz.invariants.volumes import VolumesAttachable
 from wharfinger.fuzz.resting import REST_CHECKS, RestingCluster
 from wharfinger.scenario.document import Scenario, ScenarioStep
 from wharfinger.simulate.cluster import SimulatedCluster
 from wharfinger.simulate.loop import Deadlock, NoProgress
+from wharfinger.simulate.processes import ProcessRun
 
 INVARIANTS: tuple[type[Invariant], ...] = (
     NoOvercommit,
@@ -32,10 +42,16 @@ INVARIANTS: tuple[type[Invariant], ...] = (
     DevicesHeldOnce,
     PodsAdmitted,
     PreemptionHelps,
+    ClaimsHeldOnce,
+    VolumesAttachable,
+    OneLeader,
+    DecidesInformed,
 )
 UNBROKEN = "unbroken"
 """No component ends, or meets an error that it did not expect."""
 NAMES: tuple[str, ...] = (*(each.name for each in INVARIANTS), *REST_CHECKS, UNBROKEN)
+_LEASE = "wharfinger-scheduler"
+_SCHEDULERS = ("scheduler", "standby")
 RECOUNT_EVERY = 50  # steps after which the sums of the checks are compared with a plain count
 
 
@@ -57,8 +73,11 @@ class InvariantChecker:
         self.history = PlainHistory(version=0, enforced="enforce" in modes)
         self._invariants = [each(self.history) for each in INVARIANTS if each.name in self._names]
         self._steps = 0
-        self._errors: list[str] = []
+        self.at_rest = False  # faults have ended, and what they left behind is over
         world.on_scheduler = self.history.follow
+        world.loop.set_task_factory(_watched_task)
+        world.process_faults.on_write = self._wrote
+        world.process_faults.stores_event = lambda event: event.get("reason") == "Preempted"  # the others cost much
         self._observe()  # what there is before the first step is not judged
 
     async def after_step(self, step: ScenarioStep) -> list[str]:
@@ -70,6 +89,7 @@ class InvariantChecker:
     async def check(self, step: ScenarioStep) -> list[InvariantViolation]:
         """What does not hold after a step. One that does nothing and has no time lets everything come to rest."""
         self._steps += 1
+        self.history.disturbed |= bool(step.faults)
         found = self._observe()
         if step.at is None and not step.acts:
             found += await self.rest()
@@ -79,17 +99,27 @@ class InvariantChecker:
 
     async def rest(self) -> list[InvariantViolation]:
         """Faults end and everything settles; then what must hold at rest is checked."""
-        resting = RestingCluster(self._world, self.history, self._observe)
+        found: list[InvariantViolation] = []
+        resting = RestingCluster(self._world, self.history, lambda: found.extend(self._observe()))
         try:
+            await resting.end_faults()
+            self.at_rest = True
             await resting.settle()
-            found = self._observe()
+            found += self._observe()
             found += [InvariantViolation(each.name, text) for each in self._invariants for text in each.recount()]
             for name, check in REST_CHECKS.items():
                 if name in self._names:
                     found += [InvariantViolation(name, text) for text in await check(resting)]
+            self.at_rest = False
         except (NoProgress, Deadlock) as error:
-            found = [InvariantViolation("liveness", str(error))] if "liveness" in self._names else []
+            found += [InvariantViolation("liveness", str(error))] if "liveness" in self._names else []
         return found + self._observe()
+
+    def _wrote(self, run: ProcessRun, request: ApiRequest[Any]) -> None:
+        lease = self._world.store.peek(LEASES, _LEASE, "kube-system") if run.name in _SCHEDULERS else None
+        holder = "" if lease is None else str(lease.document()["spec"].get("holderIdentity") or "")
+        for each in self._invariants:
+            each.wrote(run, request, holder)
 
     def _observe(self) -> list[InvariantViolation]:
         found = []
@@ -122,11 +152,41 @@ class _ErrorCollector(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
         if error is not None:
-            where = error.__traceback__
-            while where is not None and where.tb_next is not None:
-                where = where.tb_next
-            place = f" at {where.tb_frame.f_code.co_filename.rpartition('/')[2]}:{where.tb_lineno}" if where else ""
-            _ERRORS.append(f"{record.getMessage()}: {type(error).__name__}: {error}{place}")
+            _ERRORS.append(f"{record.getMessage()}: {type(error).__name__}: {error}{_place(error)}")
+
+
+def _watched_task(
+    loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any] | Generator[Any, None, Any], **options: Any
+) -> asyncio.Task[Any]:
+    """A task whose end is looked at: nobody may wait for a task of a component, and then its error would be lost."""
+    task = asyncio.Task(work, loop=loop, **options)
+    task.add_done_callback(_task_ended)
+    return task
+
+
+def _task_ended(task: asyncio.Task[Any]) -> None:
+    error = None if task.cancelled() else task.exception()
+    if error is not None and (defects := [each for each in _leaves(error) if not isinstance(each, _EXPECTED)]):
+        text = ", ".join(f"{type(each).__name__}: {each}{_place(each)}" for each in defects)
+        _ERRORS.append(f"the task {task.get_name()} ended: {text}")
+
+
+_EXPECTED = (ApiError, asyncio.CancelledError, TimeoutError)
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for each in error.exceptions:
+            yield from _leaves(each)
+    else:
+        yield error
+
+
+def _place(error: BaseException) -> str:
+    where = error.__traceback__
+    while where is not None and where.tb_next is not None:
+        where = where.tb_next
+    return f" at {where.tb_frame.f_code.co_filename.rpartition('/')[2]}:{where.tb_lineno}" if where else ""
 
 
 @contextmanager

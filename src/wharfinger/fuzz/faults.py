@@ -8,19 +8,25 @@ from collections.abc import Callable, Iterable
 from wharfinger.api.kinds.builtin import NODES, PODS
 from wharfinger.api.registry import Document
 from wharfinger.fuzz.history import PlainHistory, node_of
-from wharfinger.fuzz.steps import FuzzStep, applied, faulted, patched
+from wharfinger.fuzz.steps import FuzzStep, applied, disturbed, faulted, patched, two_candidates
 from wharfinger.scenario.document import REQUEST_FAULTS, WATCH_FAULTS
 
 _BY = ("scheduler", "scheduler", "controllers", "nodes", "")
 _TO = ("pods/binding", "pods", "pods/status", "reservations", "reservations/status", "")
+_LISTED = ("pods", "nodes", "reservations", "reservations", "resourcepolicies", "persistentvolumeclaims")
 _WATCHED = ("pods", "pods", "nodes", "reservations", "resourcepolicies", "persistentvolumeclaims", "")
 
 
 class RandomFaults:
-    def __init__(self, rng: random.Random, history: PlainHistory) -> None:
+    def __init__(
+        self, rng: random.Random, history: PlainHistory, create_pod: Callable[[], FuzzStep | None], *, standby: bool
+    ) -> None:
+        """With `standby`, there are two candidates from the start."""
         self._rng = rng
         self._history = history
-        self._standby = False
+        self._create_pod = create_pod
+        self._standby = standby
+        self.planned: list[Callable[[], FuzzStep | None]] = []  # steps that come next, at the same time
 
     def table(self) -> Iterable[tuple[str, Callable[[], FuzzStep | None]]]:
         """Every kind of fault with its group."""
@@ -31,10 +37,14 @@ class RandomFaults:
         for part in ("scheduler", "controllers", "nodes"):
             yield "processes", lambda part=part: self._crash(part)  # type: ignore[misc]  # bound now
             yield "processes", lambda part=part: self._pause(part)  # type: ignore[misc]  # bound now
+            yield "processes", lambda part=part: self._skew(part)  # type: ignore[misc]  # bound now
         yield "processes", self._leaders
+        yield "starts", self._slow_start
+        yield "leaders", self._frozen_leader
         yield "nodes", self._node_down
         yield "nodes", self._node_shrunk
-        yield "hands", self._foreign_bind
+        yield "hands", self._foreign_pod
+        yield "hands", self._rivals
         yield "hands", self._edited_record
         yield "hands", self._provision
         yield "agents", self._agent_stopped
@@ -69,13 +79,40 @@ class RandomFaults:
         rng = self._rng
         if self._standby and part == "scheduler":
             part = rng.choice(("scheduler", "standby"))
-        return faulted(f"pause {part}", pause=part, delay=rng.choice((0.5, 5.0, 14.0, 40.0)))
+        fault: Document = {"pause": part, "delay": rng.choice((0.5, 5.0, 14.0, 40.0))}
+        if rng.random() < 0.6:
+            fault["after"] = rng.randint(1, 6)
+        return faulted(f"pause {part}", **fault)
 
     def _leaders(self) -> FuzzStep | None:
         if self._standby:
             return None
         self._standby = True
-        return faulted("two candidates", standby="scheduler")
+        return two_candidates()
+
+    def _frozen_leader(self) -> FuzzStep | None:
+        """A candidate stands still in the middle of its work for longer than a lease lasts."""
+        if not self._standby:
+            return None
+        rng = self._rng
+        self.planned = [self._create_pod, self._create_pod, self._create_pod]
+        return faulted(
+            "frozen leader",
+            pause=rng.choice(("scheduler", "standby")),
+            after=rng.randint(1, 4),
+            delay=rng.choice((20.0, 40.0)),
+        )
+
+    def _skew(self, part: str) -> FuzzStep:
+        rng = self._rng
+        return faulted(f"skew {part}", skew=part, delay=rng.choice((0.0, 2.0, 30.0)), behind=rng.random() < 0.5)
+
+    def _slow_start(self) -> FuzzStep:
+        """A scheduler starts anew, and some of its lists come late, while pods arrive."""
+        self.planned = [self._create_pod, self._create_pod]
+        slow = {"request": "slow", "by": "scheduler", "to": self._rng.choice(_LISTED), "count": 1, "delay": 5.0}
+        crash = {"crash": "scheduler", "delay": self._rng.choice((0.0, 5.0))}
+        return disturbed("slow start", slow, crash)
 
     # -- nodes
 
@@ -98,8 +135,8 @@ class RandomFaults:
 
     # -- the hands of others
 
-    def _foreign_bind(self) -> FuzzStep | None:
-        """Another scheduler binds a pod: one of its own, or one of ours."""
+    def _foreign_pod(self) -> FuzzStep | None:
+        """Another scheduler has bound a pod of its own."""
         node = self._one("nodes")
         if node is None:
             return None
@@ -111,6 +148,29 @@ class RandomFaults:
         }
         metadata = {"name": f"foreign{number}", "namespace": "default", "labels": {"app": "web"}}
         return applied("foreign pod", {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+
+    def _rivals(self) -> FuzzStep:
+        """Another scheduler binds a pod of ours, and rather one that we are just binding, which takes long."""
+        self.planned = [self._create_pod, self._rival_binds]
+        return faulted("slow binding", request="slow", by="scheduler", to="pods/binding", delay=5.0)
+
+    def _rival_binds(self) -> FuzzStep | None:
+        waiting = [each for each in self._history.of("pods") if not node_of(each)]
+        decided = [each for each in waiting if each["metadata"]["uid"] in self._history.decisions]
+        if not waiting:
+            return None
+        metadata = self._rng.choice(decided or waiting)["metadata"]
+        ours = self._history.decisions.get(metadata["uid"])
+        node = self._one("nodes", lambda each: ours is None or each["metadata"]["name"] != ours.node)
+        if node is None:
+            return None
+        binding = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {name: metadata[name] for name in ("name", "namespace")},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node["metadata"]["name"]},
+        }
+        return applied("rival binds", binding)
 
     def _edited_record(self) -> FuzzStep | None:
         pod = self._one("pods", lambda each: bool(node_of(each)))

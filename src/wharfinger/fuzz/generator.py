@@ -16,9 +16,10 @@ from wharfinger.fuzz.history import PlainHistory
 from wharfinger.fuzz.objects import NAMESPACES, PRIORITIES, USERS, RandomObjects
 from wharfinger.fuzz.operations import RandomOperations
 from wharfinger.fuzz.profiles import FuzzProfile
-from wharfinger.fuzz.steps import FuzzStep, applied, rest, waited
+from wharfinger.fuzz.steps import FuzzStep, applied, rest, two_candidates, waited
 
-REST_EVERY = 300  # steps, on average
+REST_EVERY = 150  # steps, on average
+_LIKELY = ("leaders", "starts")  # groups of one kind of fault each
 _PAUSES = (0.0, 0.0, 0.01, 0.1, 0.5, 1.0, 3.0, 15.0, 90.0, 700.0)  # seconds between steps, and...
 _PAUSE_WEIGHTS = (30, 20, 20, 20, 20, 20, 10, 5, 2, 1)  # ...how often
 
@@ -28,12 +29,18 @@ class HistoryGenerator:
         self._rng = rng = random.Random(f"history {profile.name} {seed}")
         self._profile = profile
         self._enforced = "admission" in profile.operations and rng.random() < 0.5
-        swarm = {each for each in sorted(profile.operations) if rng.random() < 0.7} or set(profile.operations)
+        share = rng.choice((0.4, 0.7, 1.0))  # of the groups that take part: with few, there is more of each
+        swarm = {each for each in sorted(profile.operations) if rng.random() < share} or set(profile.operations)
         if "pods" in profile.operations:
             swarm.add("pods")
         self._groups = swarm
         self._objects = RandomObjects(
-            rng, devices="devices" in swarm, claims="volumes" in swarm, affinities=rng.random() < 0.5
+            rng,
+            cpus=profile.cpus,
+            devices="devices" in swarm,
+            volumes="volumes" in swarm,
+            claims="claims" in swarm,
+            affinities=rng.random() < 0.5,
         )
         operations = RandomOperations(rng, self._objects, history, registry, profile.most_pods, self._enforced)
         self._operations: list[Callable[[], FuzzStep | None]] = []
@@ -42,11 +49,11 @@ class HistoryGenerator:
             if group in swarm and rng.random() < 0.85:
                 self._operations.append(operation)
                 self._weights.append(weight * rng.choice((0.3, 1.0, 1.0, 2.5)))
-        faults = RandomFaults(rng, history)
+        self._random_faults = faults = RandomFaults(rng, history, operations.create_pod, standby=profile.standby)
         self._faults: list[tuple[float, Callable[[], FuzzStep | None]]] = [
-            (rng.choice((0.003, 0.01, 0.03)), fault)
+            (max(rng.choice(profile.rates), 0.01 if group in _LIKELY else 0.0), fault)
             for group, fault in faults.table()
-            if group in profile.faults and rng.random() < 0.4
+            if group in profile.faults and rng.random() < (0.8 if group in _LIKELY else 0.4)
         ]
         self._now = 0.0
         self._waited = False  # the last step let time pass
@@ -85,16 +92,23 @@ class HistoryGenerator:
             }
             for name, provisioner in (("late", "kubernetes.io/no-provisioner"), ("made", "example.com/made"))
         ]
+        if "claims" in self._groups:
+            first.append(objects.device_class())
         if self._enforced:
             first += _rights()
         steps = [applied("setup", *first)]
         if self._groups != {"placement"}:
-            steps.append(applied("nodes", *(objects.node(f"n{i}") for i in range(rng.randint(*self._profile.nodes)))))
+            number = min(
+                rng.randint(*self._profile.nodes), rng.randint(*self._profile.nodes)
+            )  # rather few: room is short
+            steps.append(applied("nodes", *(objects.node(f"n{i}") for i in range(number))))
         count = rng.randint(*self._profile.pods) if "pods" in self._groups else 0
         for _ in range(count):
             steps.append(applied("create pod", objects.pod(rng.choice(NAMESPACES))))
         if "placement" in self._groups:
             steps.append(applied("create cluster", *(objects.cluster(f"c{i}") for i in range(3))))
+        if self._profile.standby:
+            steps.append(two_candidates())
         for step in steps:
             step.at = 0.0
         return steps
@@ -102,6 +116,8 @@ class HistoryGenerator:
     def next(self) -> FuzzStep:
         """The next step; it depends on what there is now."""
         rng = self._rng
+        if (planned := self._planned()) is not None:
+            return planned
         if rng.random() < 1 / REST_EVERY:
             return rest()
         if not self._waited and (pause := rng.choices(_PAUSES, _PAUSE_WEIGHTS)[0]):
@@ -112,6 +128,14 @@ class HistoryGenerator:
         self._waited = step.label == "wait"
         step.at = self._now
         return step
+
+    def _planned(self) -> FuzzStep | None:
+        """What a fault wants to happen next."""
+        while self._random_faults.planned:
+            if (step := self._random_faults.planned.pop(0)()) is not None:
+                step.at = self._now
+                return step
+        return None
 
     def synchronize(self, now: float) -> None:
         """Time does not go back: a rest lets some pass."""

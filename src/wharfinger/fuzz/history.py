@@ -4,7 +4,7 @@ schedulers decided on the basis of which versions. Invariants read this and noth
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -15,8 +15,9 @@ from wharfinger.framework.status import Status
 from wharfinger.scheduler.scheduler import Scheduler
 from wharfinger.simulate.processes import ProcessRun
 from wharfinger.store import Store
+from wharfinger.store.collection import ObjectChange
 
-_IGNORED = frozenset(("events", "leases"))
+_PREEMPTED = b'"Preempted"'
 ALLOCATED = "scheduling.koordinator.sh/reservation-allocated"
 
 
@@ -41,19 +42,26 @@ class TracedDecision(msgspec.Struct, frozen=True):
     node: str
     seen: dict[str, int]
 
+    def knew(self, plural: str, version: int) -> bool:
+        """Whether a change had been seen. Not to have listed a kind at all is no excuse: nothing is decided before."""
+        return version <= self.seen.get(plural, version)
+
 
 class PlainHistory(msgspec.Struct):
     objects: dict[str, dict[tuple[str, str], Document]] = msgspec.field(default_factory=lambda: defaultdict(dict))
     decisions: dict[str, TracedDecision] = msgspec.field(default_factory=dict)  # by uid, the last one
+    first_decisions: dict[ProcessRun, frozenset[str]] = msgspec.field(default_factory=dict)  # the kinds listed by then
     version: int = 0
     now: float = 0.0
     enforced: bool = False  # whether scheduling policies are enforced
+    disturbed: bool = False  # whether there was a fault so far
 
     def follow(self, scheduler: Scheduler, run: ProcessRun) -> None:
         """Notes the decisions of a scheduler from now on."""
         engine, assume = scheduler.engine, scheduler.engine.assume
 
         def noted(pod: Pod, node_name: str, profile: str | None = None) -> Status:
+            self.first_decisions.setdefault(run, frozenset(run.seen))
             status = assume(pod, node_name, profile)
             if status.ok:
                 self.decisions[pod.metadata.uid] = TracedDecision(run, node_name, dict(run.seen))
@@ -62,10 +70,11 @@ class PlainHistory(msgspec.Struct):
         engine.assume = noted  # type: ignore[method-assign]  # only watched, not changed
 
     def advance(self, store: Store) -> Iterator[PlainChange]:
-        """The changes since the last call, one by one; `objects` has each when it is given."""
+        """The changes since the last call, one by one; `objects` has each when it is given. Of leases and events, only those
+        that a check needs."""
         for plural, change in store.changes(self.version):
             self.version = change.version
-            if plural in _IGNORED:
+            if plural in _UNINTERESTING and not _UNINTERESTING[plural](change):
                 continue
             objects = self.objects[plural]
             metadata_key = (
@@ -82,6 +91,13 @@ class PlainHistory(msgspec.Struct):
 
     def of(self, plural: str) -> list[Document]:
         return list(self.objects[plural].values())
+
+
+_UNINTERESTING: dict[str, Callable[[ObjectChange], bool]] = {
+    "leases": lambda change: False,
+    "events": lambda change: change.after is not None and _PREEMPTED in change.after.data,
+}
+"""Kinds of which few objects matter, and which."""
 
 
 def node_of(pod: Document) -> str:

@@ -16,14 +16,20 @@ SIGS = "scheduling.sigs.x-k8s.io/v1alpha1"
 OCM = "cluster.open-cluster-management.io"
 CLASSES = ("gold", "silver")
 RAW_DEVICE = "nvidia.com/gpu"
+CSI_DRIVER = "example.com/made"
+CLAIMED_DRIVER = "devices.example.com"
 
 
 class RandomObjects:
     """Everything is drawn from one source, and names are counted, so that a seed gives the same objects."""
 
-    def __init__(self, rng: random.Random, *, devices: bool, claims: bool, affinities: bool) -> None:
+    def __init__(
+        self, rng: random.Random, *, cpus: tuple[int, int], devices: bool, volumes: bool, claims: bool, affinities: bool
+    ) -> None:
         self.rng = rng
+        self._cpus = cpus  # of a node, from and to
         self.devices = devices
+        self.volumes = volumes
         self.claims = claims
         self.affinities = affinities
         self._made = 0
@@ -40,7 +46,7 @@ class RandomObjects:
     def node(self, name: str) -> Document:
         rng = self.rng
         room: Document = {
-            "cpu": str(rng.randint(2, 8)),
+            "cpu": str(rng.randint(*self._cpus)),
             "memory": rng.choice(("8Gi", "32Gi")),
             "pods": rng.choice(("4", "8", "110")),
         }
@@ -147,9 +153,12 @@ class RandomObjects:
                 annotations[EXIT_CODE] = "1"
         if self._chance(0.05):
             spec["schedulingGates"] = [{"name": "hold"}]
-        if self.claims and self._chance(0.25):
+        if self.volumes and self._chance(0.25):
             claim = f"claim{rng.randint(0, 4)}"
             spec["volumes"] = [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]
+        if self.claims and self._chance(0.3):
+            spec["resourceClaims"] = [{"name": "d", "resourceClaimName": f"devices{rng.randint(0, 3)}"}]
+            spec["containers"][0]["resources"]["claims"] = [{"name": "d"}]
         labels = {"app": app}
         if self._chance(0.4):
             labels["team"] = rng.choice("xy")
@@ -159,6 +168,14 @@ class RandomObjects:
         if self._chance(0.04):
             metadata["finalizers"] = ["example.org/hold"]
         return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+    def burst(self, namespace: str) -> list[Document]:
+        """Several pods alike, created together."""
+        first = self.pod(namespace)
+        others = [
+            {**first, "metadata": {**first["metadata"], "name": self.name("p")}} for _ in range(self.rng.randint(1, 4))
+        ]
+        return [first, *others]
 
     def workload(self, namespace: str) -> Document:
         rng = self.rng
@@ -243,6 +260,50 @@ class RandomObjects:
             },
         }
 
+    def csi_node(self, node: str) -> Document:
+        driver = {"name": CSI_DRIVER, "nodeID": node, "allocatable": {"count": self.rng.randint(1, 2)}}
+        metadata = {"name": node}
+        return {
+            "apiVersion": "storage.k8s.io/v1",
+            "kind": "CSINode",
+            "metadata": metadata,
+            "spec": {"drivers": [driver]},
+        }
+
+    # -- dynamic resource allocation
+
+    def device_class(self) -> Document:
+        expression = f"device.driver == '{CLAIMED_DRIVER}'"
+        return {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "DeviceClass",
+            "metadata": {"name": "claimed"},
+            "spec": {"selectors": [{"cel": {"expression": expression}}]},
+        }
+
+    def resource_slice(self, node: str) -> Document:
+        devices = [{"name": f"d{number}"} for number in range(self.rng.randint(1, 3))]
+        return {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceSlice",
+            "metadata": {"name": f"slice-{node}"},
+            "spec": {
+                "driver": CLAIMED_DRIVER,
+                "nodeName": node,
+                "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
+                "devices": devices,
+            },
+        }
+
+    def resource_claim(self, namespace: str, name: str) -> Document:
+        request = {"name": "r", "exactly": {"deviceClassName": "claimed", "count": self.rng.choice((1, 1, 2))}}
+        return {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaim",
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": {"devices": {"requests": [request]}},
+        }
+
     # -- systems
 
     def reservation(self) -> Document:
@@ -280,6 +341,8 @@ class RandomObjects:
             }
             if self._chance(0.7):
                 unit["maxCount"] = rng.randint(0, 4)
+            if self._chance(0.3):
+                unit["maxResources"] = {"cpu": str(rng.randint(1, 6))}
             units.append(unit)
         spec: Document = {
             "podSelector": {"matchLabels": {"app": rng.choice(APPS)}},

@@ -36,14 +36,15 @@ class RandomOperations:
 
     def table(self) -> Iterable[tuple[str, float, Operation]]:
         """Every operation with its group and weight; those of systems that are left out are missing."""
-        yield "pods", 20, self._create_pod
-        yield "pods", 8, self._delete_pod
+        yield "pods", 30, self.create_pod
+        yield "pods", 6, self._create_burst
+        yield "pods", 14, self._delete_pod
         yield "pods", 3, self._relabel_pod
         yield "pods", 2, self._resize_pod
         yield "pods", 1, self._open_gate
         yield "pods", 1, self._finish_deletion
-        yield "pods", 2, self._evict_pod
-        yield "pods", 2, self._wait_for_it
+        yield "pods", 2, self._evict_by_taint
+        yield "pods", 3, self._evict_pod
         yield "workloads", 5, self._create_workload
         yield "workloads", 3, self._scale_workload
         yield "workloads", 2, self._roll_out
@@ -60,6 +61,11 @@ class RandomOperations:
         yield "volumes", 3, self._create_claim
         yield "volumes", 2, self._create_volume
         yield "volumes", 1, self._delete_one("persistentvolumeclaims", "PersistentVolumeClaim")
+        yield "volumes", 2, self._set_csi_node
+        yield "claims", 4, self._set_slice
+        yield "claims", 4, self._create_resource_claim
+        yield "claims", 1, self._delete_one("resourceclaims", "ResourceClaim")
+        yield "claims", 1, self._delete_one("resourceslices", "ResourceSlice")
         yield "quota", 2, self._set_quota
         yield "quota", 1, self._delete_one("resourcequotas", "ResourceQuota")
         for kind, operations in self._of_systems().items():
@@ -121,10 +127,15 @@ class RandomOperations:
 
     # -- pods
 
-    def _create_pod(self) -> FuzzStep | None:
+    def create_pod(self) -> FuzzStep | None:
         if len(self._history.objects["pods"]) >= self._most_pods:
             return self._delete_pod()
         return applied("create pod", self._objects.pod(self._namespace()), user=self._user())
+
+    def _create_burst(self) -> FuzzStep | None:
+        if len(self._history.objects["pods"]) >= self._most_pods:
+            return self._delete_pod()
+        return applied("create burst", *self._objects.burst(self._namespace()), user=self._user())
 
     def _delete_pod(self) -> FuzzStep | None:
         pod = self._one("pods")
@@ -158,7 +169,7 @@ class RandomOperations:
         finalizers = [each for each in pod["metadata"]["finalizers"] if each != "example.org/hold"]
         return patched("finish deletion", PODS, pod, {"metadata": {"finalizers": finalizers or None}})
 
-    def _evict_pod(self) -> FuzzStep | None:
+    def _evict_by_taint(self) -> FuzzStep | None:
         pod = self._one("pods", lambda each: bool(node_of(each)))
         if pod is None:
             return None
@@ -168,8 +179,13 @@ class RandomOperations:
             return None
         return patched("evict by taint", NODES, node, {"spec": {"taints": [taint]}})
 
-    def _wait_for_it(self) -> FuzzStep | None:
-        return None
+    def _evict_pod(self) -> FuzzStep | None:
+        """Budgets may refuse it."""
+        pod = self._one("pods", lambda each: bool(node_of(each)))
+        if pod is None:
+            return None
+        metadata = {name: pod["metadata"][name] for name in ("name", "namespace")}
+        return applied("evict pod", {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata})
 
     # -- workloads
 
@@ -260,6 +276,18 @@ class RandomOperations:
     def _create_volume(self) -> FuzzStep | None:
         node = self._one("nodes")
         return None if node is None else applied("create volume", self._objects.volume(node["metadata"]["name"]))
+
+    def _set_csi_node(self) -> FuzzStep | None:
+        node = self._one("nodes")
+        return None if node is None else applied("set csi node", self._objects.csi_node(node["metadata"]["name"]))
+
+    def _set_slice(self) -> FuzzStep | None:
+        node = self._one("nodes")
+        return None if node is None else applied("set slice", self._objects.resource_slice(node["metadata"]["name"]))
+
+    def _create_resource_claim(self) -> FuzzStep:
+        name = f"devices{self._rng.randint(0, 3)}"
+        return applied("create resource claim", self._objects.resource_claim(self._namespace(), name))
 
     def _set_quota(self) -> FuzzStep:
         return applied("set quota", self._objects.quota(self._namespace(), f"quota{self._rng.randint(0, 1)}"))

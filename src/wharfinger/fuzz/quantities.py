@@ -46,6 +46,13 @@ def add(total: Milli, more: Mapping[str, int]) -> None:
         total[name] = total.get(name, 0) + amount
 
 
+def total(several: Iterable[Mapping[str, int]]) -> Milli:
+    found: Milli = {}
+    for each in several:
+        add(found, each)
+    return found
+
+
 def _requests(container: Document) -> Milli:
     resources = container.get("resources") or {}
     return amounts({**(resources.get("limits") or {}), **(resources.get("requests") or {})})

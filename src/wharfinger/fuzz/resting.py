@@ -9,9 +9,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from wharfinger.api.registry import Document
-from wharfinger.api.times import parse_time
+from wharfinger.fuzz.deadlines import deadlines
 from wharfinger.fuzz.history import PlainHistory, condition, is_deleting, is_terminal, node_of, title
 from wharfinger.fuzz.invariants.placing import placement_faults
+from wharfinger.fuzz.leftovers import left_entries, stale_copies, table_differences, task_counts, unfinished_work
 from wharfinger.scenario.document import ScenarioFault
 from wharfinger.scheduler.queue import Place, QueuedPod
 from wharfinger.scheduler.scheduler import Scheduler
@@ -37,13 +38,11 @@ class RestingCluster:
         self._observe = observe
         self.fresh: Scheduler | None = None
 
-    async def settle(self) -> None:
-        world = self.world
-        world.process_faults.clear()
-        await world.advance(world.loop.time() + BACK)
-        await self._quiet()
+    async def end_faults(self) -> None:
+        self.world.end_faults()
+        await self.world.advance(self.world.loop.time() + BACK)
 
-    async def _quiet(self) -> None:
+    async def settle(self) -> None:
         world = self.world
         await world.settle()
         await world.advance(world.loop.time() + QUIET)
@@ -56,13 +55,15 @@ class RestingCluster:
     # -- incremental equals fresh
 
     async def incremental(self) -> list[str]:
-        """The answers for every waiting pod equal those of a scheduler that was loaded just now."""
+        """Copies equal what the API server holds, and the answers for every waiting pod equal those of a scheduler that was
+        loaded just now."""
         scheduler = self.scheduler
         if scheduler is None:
             return ["no scheduler is running"]
+        found = await stale_copies(self.world.client("", lambda warning: None))
         fresh = await self._fresh()
         try:
-            found = []
+            found += table_differences(scheduler, fresh)
             waiting, known = {each.key for each in scheduler.state.queue}, {each.key for each in fresh.state.queue}
             for key in sorted(waiting ^ known):
                 found.append(f"{'/'.join(key)} is queued by {'one' if key in waiting else 'a new'} scheduler only")
@@ -92,7 +93,7 @@ class RestingCluster:
     # -- liveness
 
     async def liveness(self) -> list[str]:
-        """Nothing that fits somewhere waits, and nothing is left over."""
+        """Nothing that fits somewhere waits, all work is done, and nothing is left over."""
         scheduler = self.scheduler
         if scheduler is None:
             return ["no scheduler is running"]
@@ -123,7 +124,7 @@ class RestingCluster:
         assumed = [record.key for record in scheduler.engine.tables.pods.values() if record.assumed]
         if assumed:
             found.append(f"{sorted(assumed)} are still assumed")
-        return found
+        return [*found, *left_entries(scheduler), *unfinished_work(self.history)]
 
     def _waiting(self) -> list[Document]:
         return [
@@ -143,6 +144,9 @@ class RestingCluster:
         for pod in self._waiting():
             if pod["spec"].get("schedulerName") not in scheduler.engine.profiles:
                 continue
+            item = scheduler.state.queue.get((pod["metadata"]["namespace"], pod["metadata"]["name"]))
+            if item is not None and item.place is Place.GATED:
+                continue  # as in stock Kubernetes, nothing is said of a pod whose resource claim does not exist
             told = condition(pod, "PodScheduled")
             message = str(told.get("message") or "")
             if told.get("status") != "False" or not told.get("reason"):
@@ -185,10 +189,13 @@ class RestingCluster:
     async def restarted(self) -> list[str]:
         """Once everything is at rest, a restart of every component changes nothing."""
         before, began, endings = self._projection(), self.world.clock.now(), self._endings()
+        due = list(deadlines(self.history))  # those of what will be gone then, too
         await self.world.fault(ScenarioFault(restart="all"))
-        await self._quiet()
+        await self.settle()
         self._observe()
-        if self._deadline_passed(began) or self._endings() != endings:
+        now = self.world.clock.now()
+        passed = any(began - 1 <= moment <= now + 1 for moment in (*due, *deadlines(self.history)))
+        if passed or self._endings() != endings:
             return []  # time alone changed something: not comparable
         after = self._projection()
         return [
@@ -203,32 +210,9 @@ class RestingCluster:
         reservations = (each for each in self.history.of("reservations") if _phase(each) in ("Succeeded", "Failed"))
         return {str(each["metadata"]["uid"]) for each in (*pods, *reservations)}
 
-    def _deadline_passed(self, began: float) -> bool:
-        """Whether a score expired, or a toleration ended, since a moment: decisions may then change."""
-        now = self.world.clock.now()
-        moments = [
-            parse_time(each["status"]["validUntil"])
-            for each in self.history.of("addonplacementscores")
-            if (each.get("status") or {}).get("validUntil")
-        ]
-        added = [
-            parse_time(taint["timeAdded"])
-            for each in self.history.of("managedclusters")
-            for taint in each["spec"].get("taints") or ()
-            if taint.get("timeAdded")
-        ]
-        seconds = [
-            toleration["tolerationSeconds"]
-            for each in self.history.of("placements")
-            for toleration in each["spec"].get("tolerations") or ()
-            if toleration.get("tolerationSeconds") is not None
-        ]
-        moments += [moment + more for moment in added for more in seconds]
-        return any(began - 1 <= moment <= now + 1 for moment in moments)
-
     def _projection(self) -> dict[str, Any]:
-        """Who is placed where, what is reserved, and how many each unit has."""
-        found: dict[str, Any] = {}
+        """Who is placed where, what is reserved, how many each unit has, and which tasks run."""
+        found: dict[str, Any] = {f"the number of tasks {name}": count for name, count in task_counts().items()}
         for pod in self.history.of("pods"):
             if node_of(pod) and not is_terminal(pod) and not is_deleting(pod):
                 found[f"the node of pod {title(pod)} ({pod['metadata']['uid']})"] = node_of(pod)

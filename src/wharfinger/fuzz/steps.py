@@ -55,8 +55,18 @@ def deleted(label: str, resource: Resource, target: Document, grace_period: int 
 
 
 def faulted(label: str, **fault: Any) -> FuzzStep:
-    document = {name: f"{value}s" if name == "delay" else value for name, value in fault.items()}
-    return FuzzStep(None, ScenarioStep(faults=(ScenarioFault(**fault),)), label, {"fault": document})
+    return disturbed(label, fault)
+
+
+def disturbed(label: str, *faults: Document) -> FuzzStep:
+    """Several faults at once."""
+    documents = [{name: f"{value}s" if name == "delay" else value for name, value in fault.items()} for fault in faults]
+    step = ScenarioStep(faults=tuple(ScenarioFault(**fault) for fault in faults))
+    return FuzzStep(None, step, label, {"fault": documents if len(documents) > 1 else documents[0]})
+
+
+def two_candidates() -> FuzzStep:
+    return faulted("two candidates", standby="scheduler")
 
 
 def rest() -> FuzzStep:

@@ -12,6 +12,7 @@ from wharfinger.api.kinds.builtin import (
     CUSTOM_RESOURCE_DEFINITIONS,
     DAEMON_SETS,
     DEPLOYMENTS,
+    NAMESPACES,
     ROLE_BINDINGS,
     STATEFUL_SETS,
 )
@@ -20,7 +21,7 @@ from wharfinger.api.rights import AUTOUPDATE
 from wharfinger.api.wording import object_name
 from wharfinger.client.interface import Client
 from wharfinger.contributions import InstallComponent
-from wharfinger.install.manifests import MANAGED_BY
+from wharfinger.install.options import CLUSTER_NAMESPACES, MANAGED_BY
 
 _RBAC = {each.kind: each for each in (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, ROLE_BINDINGS)}
 
@@ -30,9 +31,10 @@ class Findings:
     foreign: frozenset[str] = frozenset()  # names of definitions that others installed
     refusals: list[str] = field(default_factory=list)  # why a component cannot be installed
     taken_over: frozenset[tuple[str, str]] = frozenset()  # shipped roles and bindings that an administrator maintains
+    own_namespace: bool = True  # whether the namespace is ours, or does not exist yet
 
 
-async def look(client: Client, components: Sequence[InstallComponent], registry: Registry) -> Findings:
+async def look(client: Client, components: Sequence[InstallComponent], registry: Registry, namespace: str) -> Findings:
     workloads = await _workloads(client)
     foreign: set[str] = set()
     refusals = []
@@ -52,7 +54,19 @@ async def look(client: Client, components: Sequence[InstallComponent], registry:
                 refusals.append(
                     f"{component.name}: the cluster's definition {plural}.{group} does not serve {kind.storage.version}"
                 )
-    return Findings(frozenset(foreign), refusals, await _taken_over(client, components))
+    taken_over = await _taken_over(client, components)
+    return Findings(frozenset(foreign), refusals, taken_over, await _is_own(client, namespace))
+
+
+async def _is_own(client: Client, namespace: str) -> bool:
+    """Whether a namespace may be labelled by us now, and deleted later: not if somebody else created it."""
+    if namespace in CLUSTER_NAMESPACES:
+        return False
+    try:
+        found = await client.get(NAMESPACES, namespace)
+    except NotFound:
+        return True
+    return MANAGED_BY.items() <= (found["metadata"].get("labels") or {}).items()
 
 
 async def _taken_over(client: Client, components: Iterable[InstallComponent]) -> frozenset[tuple[str, str]]:

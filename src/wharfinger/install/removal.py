@@ -1,28 +1,37 @@
-"""Removes an installation: everything that carries our label. Webhooks go first, so that no request waits for a program
-that is gone; definitions go last."""
+"""Removes an installation: everything that carries our label, and what our programs created. Webhooks go first, so that
+no request waits for a program that is gone; definitions go last."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Iterator
 
 from wharfinger.api.errors import NotFound
 from wharfinger.api.kinds.builtin import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
+    CONFIG_MAPS,
     CUSTOM_RESOURCE_DEFINITIONS,
     DEPLOYMENTS,
+    FLOW_SCHEMAS,
+    LEASES,
     MUTATING_WEBHOOKS,
     NAMESPACES,
+    POD_DISRUPTION_BUDGETS,
     ROLE_BINDINGS,
     ROLES,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+    SERVICES,
     VALIDATING_WEBHOOKS,
 )
 from wharfinger.api.registry import Document, Resource
 from wharfinger.client.interface import Client
+from wharfinger.install.access import LEASE_NAMESPACE, lease_of
 from wharfinger.install.components import components
-from wharfinger.install.manifests import MANAGED_BY
+from wharfinger.install.options import CLUSTER_NAMESPACES, MANAGED_BY, full_name, known_processes
 
-FLOW_SCHEMAS = Resource("flowcontrol.apiserver.k8s.io", "v1", "flowschemas", "FlowSchema", namespaced=False)
+_NETWORK_POLICIES = Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
+_CERTIFICATES = Resource("cert-manager.io", "v1", "certificates", "Certificate")
 _SELECTOR = ",".join(f"{key}={value}" for key, value in MANAGED_BY.items())
 _ORDER = (
     MUTATING_WEBHOOKS,
@@ -33,6 +42,12 @@ _ORDER = (
     ROLE_BINDINGS,
     ROLES,
     FLOW_SCHEMAS,
+    SERVICES,
+    POD_DISRUPTION_BUDGETS,
+    _NETWORK_POLICIES,
+    _CERTIFICATES,
+    CONFIG_MAPS,
+    SERVICE_ACCOUNTS,
 )
 _RBAC = {each.kind: each for each in (CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS)}
 
@@ -43,7 +58,10 @@ async def remove(client: Client, namespace: str, definitions: Collection[str]) -
     for name in conversion:
         yield f"CustomResourceDefinition {name} converts no more"
     for resource in _ORDER:
-        for document in (await client.list(resource, label_selector=_SELECTOR)).items:
+        for document in await _labelled(client, resource):
+            yield await _delete(client, resource, document)
+    for resource, document in _left_by_programs(namespace):
+        if await _exists(client, resource, document):
             yield await _delete(client, resource, document)
     for component in components().values():
         if any(f"{plural}.{group}" in definitions for group, plural in component.kinds):
@@ -55,8 +73,32 @@ async def remove(client: Client, namespace: str, definitions: Collection[str]) -
         found = await client.get(NAMESPACES, namespace)
     except NotFound:
         return
-    if MANAGED_BY.items() <= (found["metadata"].get("labels") or {}).items():
+    if namespace not in CLUSTER_NAMESPACES and MANAGED_BY.items() <= (found["metadata"].get("labels") or {}).items():
         yield await _delete(client, NAMESPACES, found)
+
+
+async def _labelled(client: Client, resource: Resource) -> list[Document]:
+    try:
+        return list((await client.list(resource, label_selector=_SELECTOR)).items)
+    except NotFound:  # cert-manager is not installed
+        return []
+
+
+def _left_by_programs(namespace: str) -> Iterator[tuple[Resource, Document]]:
+    """What our programs create without a label: the webhook's certificates, and leases."""
+    yield SECRETS, {"metadata": {"name": full_name("webhook"), "namespace": namespace}}
+    for process in known_processes():
+        if lease := lease_of(process):
+            yield LEASES, {"metadata": {"name": lease, "namespace": LEASE_NAMESPACE}}
+
+
+async def _exists(client: Client, resource: Resource, document: Document) -> bool:
+    metadata = document["metadata"]
+    try:
+        await client.get(resource, metadata["name"], metadata.get("namespace", ""))
+    except NotFound:
+        return False
+    return True
 
 
 async def _without_conversion(client: Client, leaving: Collection[str]) -> AsyncIterator[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from wharfinger.api.kinds import registry
 from wharfinger.api.registry import Document
-from wharfinger.api.rights import EVENTS, RBAC, READ
+from wharfinger.api.rights import EVENTS, RBAC, READ, REVIEWS
 from wharfinger.contributions import InstallComponent, RoleRule
 from wharfinger.install.components import system_processes
 
@@ -21,9 +21,12 @@ _SCHEDULER = (
     RoleRule("apps", "replicasets statefulsets", READ),
     RoleRule("policy", "poddisruptionbudgets", READ),
     RoleRule("storage.k8s.io", "csidrivers csinodes csistoragecapacities storageclasses volumeattachments", READ),
-    RoleRule("resource.k8s.io", "deviceclasses devicetaintrules resourceclaims resourceslices", READ),
+    RoleRule(
+        "resource.k8s.io", "deviceclasses devicetaintrules resourceclaims resourceclaimtemplates resourceslices", READ
+    ),
     RoleRule("resource.k8s.io", "resourceclaims", "create delete patch update"),
     RoleRule("resource.k8s.io", "resourceclaims/binding resourceclaims/status", "patch update"),
+    *REVIEWS,  # who reads metrics
     *EVENTS,
 )
 _WEBHOOK = (
@@ -31,8 +34,7 @@ _WEBHOOK = (
     RoleRule("", "pods", "get"),  # a pod that is bound by another scheduler
     RoleRule("scheduling.k8s.io", "priorityclasses", READ),
     RoleRule(RBAC, "clusterrolebindings clusterroles rolebindings roles", READ),
-    RoleRule("authorization.k8s.io", "subjectaccessreviews", "create"),
-    RoleRule("authentication.k8s.io", "tokenreviews", "create"),  # who reads metrics
+    *REVIEWS,  # what users may use, and who reads metrics
     *EVENTS,
 )
 
@@ -42,12 +44,12 @@ def cluster_rules(process: str, components: Sequence[InstallComponent], configur
     if process == "scheduler":
         return _documents(_SCHEDULER, *(component.scheduler_rules for component in components))
     if process == "controllers":
-        return _documents(EVENTS, *(component.controller_rules for component in components))
+        return _documents(EVENTS, REVIEWS, *(component.controller_rules for component in components))
     if process == "webhook":
         return _documents(_webhook_rules(components, configurations))
     if process == "dashboard":
         return _documents(_dashboard_rules())
-    return _documents(system_processes()[process].cluster_rules)
+    return _documents(system_processes()[process].cluster_rules, REVIEWS)
 
 
 def _webhook_rules(components: Sequence[InstallComponent], configurations: str) -> Iterable[RoleRule]:
@@ -73,5 +75,6 @@ def _dashboard_rules() -> Iterable[RoleRule]:
 
 
 def _documents(*groups: Iterable[RoleRule]) -> list[Document]:
-    """Each rule once, in the order given."""
-    return [rule.document() for rule in dict.fromkeys(rule for group in groups for rule in group)]
+    """Each rule once, sorted: the order must not depend on which component asks for a rule first."""
+    documents = [rule.document() for rule in dict.fromkeys(rule for group in groups for rule in group)]
+    return sorted(documents, key=lambda each: [*each["apiGroups"], *each["resources"], *each["verbs"]])

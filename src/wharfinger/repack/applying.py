@@ -39,7 +39,7 @@ class AppliedPlan:
 async def apply_plan(client: Client, jobs: Resource, plan: RepackPlan, say: Say, *, at_once: int = 1) -> AppliedPlan:
     """Makes the moves in order, at most `at_once` at a time."""
     for name in plan.freed:
-        await _cordon(client, name)
+        await cordon(client, name, "repack")
     found = AppliedPlan()
     waiting = list(plan.moves)
     running: dict[str, RepackMove] = {}
@@ -66,18 +66,18 @@ async def apply_plan(client: Client, jobs: Resource, plan: RepackPlan, say: Say,
 async def abort(client: Client, jobs: Resource, say: Say) -> int:
     """Ends all moves of plans that are being carried out. A pod that was evicted already still gets its place; all others
     stay where they are, and nodes that were cordoned for the plan take pods again."""
-    names = [job["metadata"]["name"] for job in await _jobs(client, jobs) if not _has_ended(job)]
+    names = [job["metadata"]["name"] for job in await _jobs(client, jobs) if not has_ended(job)]
     for name in names:
         try:
             await client.patch(jobs, name, {"metadata": {"annotations": {_ABORT: "true"}}})
         except NotFound:
             continue
-    while any(not _has_ended(job) for job in await _jobs(client, jobs)):
+    while any(not has_ended(job) for job in await _jobs(client, jobs)):
         await asyncio.sleep(POLL_SECONDS)
     page = await client.list(NODES)
     for node in page.items:
         if CORDONED in (node["metadata"].get("annotations") or {}):
-            await _uncordon(client, node["metadata"]["name"])
+            await uncordon(client, node["metadata"]["name"])
             say(f"{node['metadata']['name']} takes pods again")
     return len(names)
 
@@ -96,7 +96,7 @@ async def _begin(client: Client, jobs: Resource, move: RepackMove) -> str:
         await client.create(jobs, job)
     except AlreadyExists:
         known = await client.get(jobs, name)
-        if _has_ended(known):  # an earlier attempt; pods of StatefulSets keep their names
+        if has_ended(known):  # an earlier attempt; pods of StatefulSets keep their names
             await client.delete(jobs, name, uid=known["metadata"]["uid"])
             await client.create(jobs, job)
     return name
@@ -113,7 +113,7 @@ async def _ended(client: Client, jobs: Resource, running: dict[str, RepackMove])
         except NotFound:
             found.append((name, f"{move.pod} does not get to {move.target}: its job was deleted"))
             continue
-        if _has_ended(job):
+        if has_ended(job):
             found.append((name, outcome_of(job, move)))
     return found
 
@@ -123,19 +123,18 @@ async def _jobs(client: Client, jobs: Resource) -> Sequence[Document]:
     return list(page.items)
 
 
-def _has_ended(job: Document) -> bool:
+def has_ended(job: Document) -> bool:
     return (job.get("status") or {}).get("phase") in _ENDED
 
 
-async def _cordon(client: Client, name: str) -> None:
+async def cordon(client: Client, name: str, by: str) -> None:
+    """Keeps pods from a node, and notes who did."""
     node = await client.get(NODES, name)
     if not (node.get("spec") or {}).get("unschedulable"):
-        await client.patch(
-            NODES, name, {"metadata": {"annotations": {CORDONED: "repack"}}, "spec": {"unschedulable": True}}
-        )
+        await client.patch(NODES, name, {"metadata": {"annotations": {CORDONED: by}}, "spec": {"unschedulable": True}})
 
 
-async def _uncordon(client: Client, name: str) -> None:
+async def uncordon(client: Client, name: str) -> None:
     await client.patch(NODES, name, {"metadata": {"annotations": {CORDONED: None}}, "spec": {"unschedulable": None}})
 
 

@@ -46,7 +46,7 @@ def free_nodes(trial: Trial, number: int, names: Sequence[str], effort: Effort) 
         return FreedNodes(blocked=refusal)
     costs = {name: sum(pod.cost for pod in trial.on[name].values()) for name in candidates}
     candidates.sort(key=lambda name: (costs[name], name))
-    search = _Search(trial, costs, effort)
+    search = NodeEmptying(trial, costs, effort)
     found = FreedNodes(bound=-1.0)
     for chosen in _sets([costs[name] for name in candidates], number, effort.sets):
         freed = [candidates[index] for index in chosen]
@@ -72,7 +72,9 @@ def free_nodes(trial: Trial, number: int, names: Sequence[str], effort: Effort) 
     return found
 
 
-class _Search:
+class NodeEmptying:
+    """Finds places for the pods of nodes that are to be emptied."""
+
     def __init__(self, trial: Trial, costs: dict[str, float], effort: Effort) -> None:
         self.trial = trial
         self.costs = costs
@@ -122,12 +124,12 @@ class _Search:
         closed = trial.mask(names)
         pods = [pod for name in names for pod in trial.on[name].values()]
         pods.sort(key=lambda pod: (-trial.size(pod), pod.key))
-        found = self._in_order(pods, closed) or self._hardest_first(pods, closed) or self._any_way(pods, closed)
+        found = self.in_order(pods, closed) or self._hardest_first(pods, closed) or self.any_way(pods, closed)
         found = found or (most > 0 and self._with_chains(pods, closed, most))
         steps = trial.taken_back(mark)
         return steps if found else None
 
-    def _in_order(self, pods: Sequence[MovablePod], closed: Bools) -> bool:
+    def in_order(self, pods: Sequence[MovablePod], closed: Bools) -> bool:
         trial = self.trial
         mark = len(trial.steps)
         for pod in pods:
@@ -143,9 +145,9 @@ class _Search:
         choices = {pod.key: len(self.trial.targets(pod, closed)) for pod in pods}
         if not all(choices.values()):
             return False
-        return self._in_order(sorted(pods, key=lambda pod: choices[pod.key]), closed)
+        return self.in_order(sorted(pods, key=lambda pod: choices[pod.key]), closed)
 
-    def _any_way(self, pods: Sequence[MovablePod], closed: Bools) -> bool:
+    def any_way(self, pods: Sequence[MovablePod], closed: Bools) -> bool:
         """Searches all choices, within limits: depth first, tightest node first, one of several equal nodes."""
         trial = self.trial
         until = trial.work + self.effort.for_a_set
@@ -245,7 +247,7 @@ class _Search:
             yield lacking, row
 
 
-def _greedily(trial: Trial, candidates: Sequence[str], number: int, search: _Search, bound: float) -> FreedNodes:
+def _greedily(trial: Trial, candidates: Sequence[str], number: int, search: NodeEmptying, bound: float) -> FreedNodes:
     """Empties one node after the other, the cheapest first, until there are enough."""
     mark = len(trial.steps)
     freed: list[str] = []
@@ -260,7 +262,7 @@ def _greedily(trial: Trial, candidates: Sequence[str], number: int, search: _Sea
             closed = trial.mask({*freed, *(kept_free - used), name})
             before = len(trial.steps)
             pods = sorted(trial.on[name].values(), key=lambda pod: (-trial.size(pod), pod.key))
-            if search._in_order(pods, closed) or search._any_way(pods, closed):
+            if search.in_order(pods, closed) or search.any_way(pods, closed):
                 freed.append(name)
                 used |= {target for _, _, target in trial.steps[before:]}
     steps = trial.taken_back(mark)

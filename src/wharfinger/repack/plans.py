@@ -11,8 +11,8 @@ from wharfinger.api.wording import counted
 
 @dataclass(frozen=True, slots=True)
 class RepackGoal:
-    """One of: nodes to free (`free_nodes` of those that `nodes` selects, or all of them), pods to make room for, pods to
-    move to better units of their policies, zones to even out, a resource to defragment."""
+    """One of: nodes to free (`free_nodes` of those that `nodes` selects, all of them, or those that save most), pods to
+    make room for, pods to move to better units of their policies, zones to even out, a resource to defragment."""
 
     free_nodes: int | None = None
     nodes: str = ""  # a label selector; empty selects all nodes
@@ -22,6 +22,7 @@ class RepackGoal:
     restore_order: bool = False
     even_zones: bool = False
     defragment: str = ""  # a resource name
+    save_cost: bool = False  # free the nodes that save most money
 
     @property
     def improves(self) -> bool:
@@ -37,6 +38,8 @@ class RepackGoal:
         if self.room:
             return f"make room for {', '.join(self.room_for) or 'the pods that wait'}"
         selected = f" with {self.nodes}" if self.nodes else ""
+        if self.save_cost:
+            return f"free the nodes{selected} that save most"
         if self.all_selected:
             return f"free all nodes{selected}"
         return f"free {counted(self.free_nodes or 0, 'node')}{selected}"
@@ -65,6 +68,8 @@ class RepackPlan:
     started: dict[str, str] = field(default_factory=dict)  # pods that waited, to the nodes that they get
     cost: float = 0.0
     bound: float = 0.0
+    saved: float = 0.0  # per hour, if the goal is to save cost
+    most_saved: float = 0.0  # what no plan can exceed
     measure: str = ""  # what an improvement counts; less is better
     before: int = 0
     after: int = 0
@@ -77,6 +82,8 @@ class RepackPlan:
 
     @property
     def optimal(self) -> bool:
+        if self.goal.save_cost:
+            return self.reached and self.saved >= self.most_saved - 1e-9
         return self.reached and self.cost <= self.bound
 
     def document(self) -> Document:
@@ -90,6 +97,8 @@ class RepackPlan:
             "bound": _number(self.bound),
             "optimal": self.optimal,
         }
+        if self.goal.save_cost:
+            found["saved"] = {"perHour": _number(self.saved), "most": _number(self.most_saved)}
         if self.measure:
             found["improved"] = {"measure": self.measure, "before": self.before, "after": self.after}
         if self.goal.room:

@@ -10,7 +10,7 @@ import msgspec
 
 from wharfinger.api.conditions import is_true
 from wharfinger.api.errors import BadRequest, NotFound
-from wharfinger.api.kinds.builtin import CUSTOM_RESOURCE_DEFINITIONS
+from wharfinger.api.kinds.builtin import CUSTOM_RESOURCE_DEFINITIONS, PODS
 from wharfinger.api.registry import Document, Registry, Resource
 from wharfinger.api.requests import PatchType
 from wharfinger.api.views import strip_nulls
@@ -20,6 +20,7 @@ LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 # In a simulation no time passes while other tasks run; a real server needs some.
 _ESTABLISHING = (*[0.0] * 20, *[0.25] * 20)
 # Fields of a snapshot that the server owns; they are not part of what a client wants.
+_POSTED = {("v1", "Binding"): "binding", ("policy/v1", "Eviction"): "eviction"}  # to subresources of pods
 _SERVER_OWNED = ("resourceVersion", "managedFields", "selfLink", "generation", "deletionTimestamp")
 
 
@@ -39,7 +40,11 @@ def namespace_of(document: Document, resource: Resource) -> str:
 
 
 async def apply(client: Client, document: Document, registry: Registry) -> Document:
-    """Creates or updates the object, then writes its status if it has one."""
+    """Creates or updates the object, then writes its status if it has one. A Binding or an Eviction is sent as it is."""
+    if subresource := _POSTED.get((str(document.get("apiVersion")), str(document.get("kind")))):
+        metadata = document.get("metadata") or {}
+        namespace, name = str(metadata.get("namespace") or "default"), str(metadata.get("name") or "")
+        return await client.create(PODS, document, namespace, name=name, subresource=subresource)
     resource = resource_for(document, registry)
     namespace = namespace_of(document, resource)
     wanted = _cleaned(document)

@@ -76,8 +76,10 @@ class ScenarioFault(msgspec.Struct, frozen=True):
     request: str = ""  # one of REQUEST_FAULTS: what happens to the next requests
     watch: str = ""  # one of WATCH_FAULTS: what happens to the next events of watches
     crash: str = ""  # scheduler, controllers, nodes or standby: killed, and started again after `delay`
-    after: int = 0  # of a crash: the number of its own writes after which it is killed
+    after: int = 0  # of a crash or a pause: the number of its own writes after which it happens
     pause: str = ""  # a component that stands still for `delay`
+    skew: str = ""  # a component whose clock is `delay` ahead, or with `behind`, behind; 0 ends it
+    behind: bool = False
     standby: str = ""  # scheduler: a second one is started, and both take part in a leader election
     by: str = ""  # the component whose requests and watches are concerned; empty: all
     to: str = ""  # the kind concerned, such as pods or pods/binding; empty: all
@@ -302,7 +304,8 @@ class _ScenarioParser:
             "request": ("request", "by", "to", "count", "delay"),
             "watch": ("watch", "by", "to", "count", "delay"),
             "crash": ("crash", "after", "delay"),
-            "pause": ("pause", "delay"),
+            "pause": ("pause", "after", "delay"),
+            "skew": ("skew", "delay", "behind"),
             "standby": ("standby",),
         }
         form = next((name for name in forms if name in item), None)
@@ -318,6 +321,7 @@ class _ScenarioParser:
             "watch": WATCH_FAULTS,
             "crash": COMPONENTS,
             "pause": COMPONENTS,
+            "skew": COMPONENTS,
             "standby": ("scheduler",),
         }
         value = self._text(item[form], f"{path}.{form}")
@@ -332,6 +336,7 @@ class _ScenarioParser:
             down=self._bool(item.get("down"), f"{path}.down", default=True),
             stopped=self._bool(item.get("stopped"), f"{path}.stopped", default=True),
             after=self._int(item.get("after"), f"{path}.after") or 0,
+            behind=self._bool(item.get("behind"), f"{path}.behind", default=False),
             by=self._component(item.get("by"), f"{path}.by"),
             to=self._text(item.get("to"), f"{path}.to"),
         )

@@ -6,7 +6,7 @@ import asyncio
 from functools import cached_property
 from typing import TypeVar
 
-from wharfinger.api.errors import InternalError
+from wharfinger.api.errors import Conflict
 from wharfinger.api.requests import ApiRequest
 from wharfinger.client.local import LocalClient
 from wharfinger.scenario.document import ScenarioFault
@@ -37,7 +37,7 @@ class BindFaults:
         """Called once for each binding: raises, or delays it, while faults are left."""
         if self._failures > 0:
             self._failures -= 1
-            raise InternalError("the binding was made to fail")
+            raise Conflict("the binding was made to fail")  # not a transient error, which would be tried again at once
         if self._delays > 0:
             self._delays -= 1
             await asyncio.sleep(self._delay)

@@ -112,7 +112,7 @@ class Executor:
     async def _prepare(self, binding: Bind) -> None:
         """A pod that waits here takes no place in the binder, so that slow provisioning does not hold up others."""
         try:
-            await self._preparer.carry_out(binding.preparations)
+            await self._preparer.carry_out(binding.preparations, partial(self._tell, binding))
         except PreparationFailed as error:
             await self._preparer.undo(binding.preparations)
             self._bind_failed(binding, str(error))
@@ -121,6 +121,13 @@ class Executor:
             self._bind_failed(binding, f"binding rejected: {error}")
         else:
             self._binder.submit(binding)
+
+    def _tell(self, binding: Bind, reason: str, message: str) -> None:
+        if self._recorder is not None:
+            item = binding.item.pod
+            schedulable = self._state.kinds.of(item)
+            if (about := schedulable.described(item)) is not None:
+                self._recorder.event(schedulable.resource, about, "Normal", reason, message)
 
     async def _bind(self, binding: Bind) -> None:
         item = binding.item

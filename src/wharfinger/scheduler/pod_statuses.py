@@ -48,16 +48,17 @@ class PodStatusWriter:
         self._clock = clock
         self._wanted: dict[ObjectKey, WantedStatus] = {}
         self._written: dict[ObjectKey, WantedStatus] = {}
-        self._retries: dict[ObjectKey, asyncio.TimerHandle] = {}
+        self._retries: dict[ObjectKey, tuple[asyncio.TimerHandle, WantedStatus]] = {}
         self._work = asyncio.Event()
 
     def unschedulable(self, pod: Pod, reason: str, message: str, nominated_node: str | None = None) -> None:
         known = pod.status.condition("PodScheduled")
         since = transition_time(known, "False", "")
         key = pod.metadata.key
-        self._take_retry(key)
-        if nominated_node is None and key in self._wanted:
-            nominated_node = self._wanted[key].nominated_node  # not sent yet
+        failed = self._take_retry(key)
+        unsent = self._wanted.get(key, failed)
+        if nominated_node is None and unsent is not None and unsent.uid == pod.metadata.uid:
+            nominated_node = unsent.nominated_node
         wanted = WantedStatus(pod.metadata.uid, reason, message, nominated_node, pod.metadata.generation, since)
         if key not in self._wanted and self._is_so(pod, wanted):
             return
@@ -66,9 +67,8 @@ class PodStatusWriter:
 
     def withdraw(self, pod: Pod) -> None:
         """No node is nominated for the pod any more."""
-        self._take_retry(pod.metadata.key)
-        pending = self._wanted.get(pod.metadata.key)
-        if pending is not None:
+        pending = self._wanted.get(pod.metadata.key, self._take_retry(pod.metadata.key))
+        if pending is not None and pending.uid == pod.metadata.uid:
             self._wanted[pod.metadata.key] = replace(pending, nominated_node="")
         else:
             self._wanted[pod.metadata.key] = WantedStatus(pod.metadata.uid, "", "", "")
@@ -86,7 +86,7 @@ class PodStatusWriter:
                 for _ in range(_WRITERS):
                     group.create_task(self._write_all())
         finally:
-            for retry in self._retries.values():
+            for retry, _ in self._retries.values():
                 retry.cancel()
 
     def _is_so(self, pod: Pod, wanted: WantedStatus) -> bool:
@@ -131,13 +131,14 @@ class PodStatusWriter:
             self._wanted.setdefault(key, replace(wanted, failures=failures))
             self._work.set()
 
-        self._retries[key] = call_later(delay, again, background=failures >= _HOPELESS)
+        self._retries[key] = call_later(delay, again, background=failures >= _HOPELESS), wanted
 
-    def _take_retry(self, key: ObjectKey) -> None:
+    def _take_retry(self, key: ObjectKey) -> WantedStatus | None:
         """What failed is not sent again by itself: something newer takes its place, with the nomination it had."""
-        retry = self._retries.pop(key, None)
-        if retry is not None:
-            retry.cancel()
+        timer, wanted = self._retries.pop(key, (None, None))
+        if timer is not None:
+            timer.cancel()
+        return wanted
 
     def _patch(self, wanted: WantedStatus) -> Document:
         status: Document = {"conditions": [self._condition(wanted)]} if wanted.reason else {}

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 
+from wharfinger.api.errors import InternalError, ServiceUnavailable
 from wharfinger.api.kinds.builtin import PODS
+from wharfinger.api.kubernetes_version import KubernetesVersion
 from wharfinger.api.registry import Document
 from wharfinger.api.views import Pod
 from wharfinger.scheduler.instructions import Instruction, PatchPodStatus
 from wharfinger.scheduler.schedulable import Schedulable
+
+_RETRY_DELAYS = (0.01, 0.05, 0.25)  # seconds; after transient errors, as client-go's DefaultBackoff
 
 
 class PodItems(Schedulable):
@@ -55,6 +60,13 @@ class PodItems(Schedulable):
             "metadata": metadata,
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
+        delays = _RETRY_DELAYS if self.context.engine.tables.kubernetes >= KubernetesVersion.V1_37 else ()
+        for delay in delays:
+            try:
+                await self.context.client.create(PODS, document, namespace, name=name, subresource="binding")
+                return
+            except (InternalError, ServiceUnavailable):
+                await asyncio.sleep(delay)
         await self.context.client.create(PODS, document, namespace, name=name, subresource="binding")
 
     async def is_on(self, item: Pod, node: str) -> bool:

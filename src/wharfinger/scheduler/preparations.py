@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from wharfinger.api.errors import ApiError, ServerTimeout, ServiceUnavailable, TooManyRequests
 from wharfinger.api.registry import Document, Registry, Resource
@@ -30,13 +30,18 @@ class Preparer:
         self._registry = registry
         self._waiting: dict[Watched, set[asyncio.Event]] = {}
 
-    async def carry_out(self, preparations: Iterable[tuple[str, Preparation]]) -> None:
-        """Raises PreparationFailed. What was written stays: the next attempt continues from there."""
+    async def carry_out(
+        self, preparations: Iterable[tuple[str, Preparation]], tell: Callable[[str, str], None] = lambda *_: None
+    ) -> None:
+        """Raises PreparationFailed. What was written stays: the next attempt continues from there. `tell` records an event
+        on the pod: a reason and a message."""
         for plugin, preparation in preparations:
             try:
                 await self._take(preparation.steps())
             except (ApiError, StepFailed) as error:
                 raise PreparationFailed(plugin, error) from error
+            if (event := preparation.waiting_for()) is not None:
+                tell(*event)
             await self._until_done(plugin, preparation)
 
     async def undo(self, preparations: Iterable[tuple[str, Preparation]]) -> None:

@@ -108,6 +108,7 @@ class SchedulingState:
         """An item without a node is being deleted. If it is being bound, that will fail, and its room is free already, as in
         upstream's handleAssumedPodDeletion."""
         self.queue.remove(item.metadata.key)
+        self.cycle.diagnoses.pop(item.metadata.key, None)
         record = self.engine.tables.pods.get(item.metadata.key)
         if record is None or record.assumed:
             self.engine.remove_pod(*item.metadata.key)

@@ -34,12 +34,12 @@ from wharfinger.client.workqueue import WorkQueue
 from wharfinger.controllers.provision_faults import ProvisionFaults
 from wharfinger.node.annotations import DOWN
 from wharfinger.node.samples import NodeSample, sample_node
-from wharfinger.scenario.document import Expectation, ScenarioFault
+from wharfinger.scenario.document import COMPONENTS, Expectation, ScenarioFault
 from wharfinger.scenario.expectations import ExpectationOutcome, check
 from wharfinger.scenario.extension import Extensions
 from wharfinger.scenario.faults import BindFaults
 from wharfinger.simulate.loop import VirtualLoop
-from wharfinger.simulate.processes import ProcessClient, ProcessFaults, ProcessRun
+from wharfinger.simulate.processes import ProcessClient, ProcessFaults, ProcessRun, SkewedClock
 from wharfinger.store import Store
 from wharfinger.store.default_chain import extend_chain
 from wharfinger.store.objects import StoredObject
@@ -76,10 +76,11 @@ class SimulatedCluster:
         self._admin = LocalClient(self.store)
         self._faults = BindFaults()
         self._provision_faults = ProvisionFaults()
-        self.process_faults = ProcessFaults(self._killed)
+        self.process_faults = ProcessFaults(self._killed, self._stand_still)
         self.runs: dict[str, ProcessRun] = {}  # the current run of each component
         self.on_scheduler: Callable[[Scheduler, ProcessRun], None] | None = None  # called with each new one
         self._schedulers: dict[str, Scheduler] = {}
+        self._clocks = {part: SkewedClock(self.clock) for part in COMPONENTS}
         self._elections = False  # whether schedulers take part in a leader election
         self._dying: set[asyncio.Task[Any]] = set()
         self._running: dict[str, asyncio.Task[None]] = {}
@@ -185,12 +186,23 @@ class SimulatedCluster:
         elif fault.crash:
             await self._crash(fault)
         elif fault.pause:
-            self.loop.pause(fault.pause)
-            self.loop.call_later(fault.delay, self.loop.resume, fault.pause)
+            self._pause(fault)
+        elif fault.skew:
+            self._clocks[fault.skew].skew = -fault.delay if fault.behind else fault.delay
         elif fault.standby:
             await self._stand_by()
         else:
             await Extensions().simulate_fault(fault, self._admin, self.clock.now())
+
+    def end_faults(self) -> None:
+        """Requests, watches and provisioning work again, and clocks agree. Processes that are down or paused come back by
+        themselves."""
+        self.process_faults.clear()
+        self._provision_faults.failures = 0
+        for run in self.runs.values():
+            run.writes_left = run.writes_before_pause = None
+        for clock in self._clocks.values():
+            clock.skew = 0.0
 
     async def expect(self, expectations: Sequence[Expectation]) -> list[ExpectationOutcome]:
         return [await self._expect(expectation) for expectation in expectations]
@@ -308,6 +320,20 @@ class SimulatedCluster:
             run.down_for = fault.delay
             self._killed(run)
 
+    def _pause(self, fault: ScenarioFault) -> None:
+        run = self.runs.get(fault.pause)
+        if run is None or fault.pause not in self._running:
+            return
+        run.pause_for = fault.delay
+        if fault.after:
+            run.writes_before_pause = fault.after
+        else:
+            self._stand_still(run)
+
+    def _stand_still(self, run: ProcessRun) -> None:
+        self.loop.pause(run.name)
+        self.loop.call_later(run.pause_for, self.loop.resume, run.name)
+
     def _killed(self, run: ProcessRun) -> None:
         """The process is gone at once; its tasks are cancelled, and what they still try does not leave it."""
         if not run.alive:
@@ -346,10 +372,10 @@ class SimulatedCluster:
     async def _schedule(self, part: str) -> None:
         from wharfinger.simulate.components import lead_scheduler, make_scheduler, run_scheduler
 
-        run = self.runs[part]
+        run, clock = self.runs[part], self._clocks[part]
 
         def make(client: Client) -> tuple[Scheduler, EventRecorder]:
-            made = make_scheduler(client, self.clock, self.configuration, self.registry, self._seed, self._source(part))
+            made = make_scheduler(client, clock, self.configuration, self.registry, self._seed, self._source(part))
             self._schedulers[part] = made[0]
             if part == "scheduler":
                 self.scheduler = made[0]
@@ -359,7 +385,7 @@ class SimulatedCluster:
 
         client = self._client(part, SCHEDULER)
         if self._elections:
-            await lead_scheduler(client, f"{part}-{run.number}", self.clock, self.loop.time, self._source(part), make)
+            await lead_scheduler(client, f"{part}-{run.number}", clock, self.loop.time, self._source(part), make)
         else:
             await run_scheduler(*make(client))
 
@@ -368,7 +394,7 @@ class SimulatedCluster:
 
         await run_all_controllers(
             self._client("controllers", CONTROLLERS),
-            self.clock,
+            self._clocks["controllers"],
             self.configuration,
             self.registry,
             self._source("controllers"),
@@ -382,7 +408,7 @@ class SimulatedCluster:
     async def _run_nodes(self) -> None:
         from wharfinger.simulate.components import run_nodes
 
-        await run_nodes(self._client("nodes", SYSTEM), self.clock, self.configuration, self._source("nodes"))
+        await run_nodes(self._client("nodes", SYSTEM), self._clocks["nodes"], self.configuration, self._source("nodes"))
 
 
 def unseen_owners(documents: Iterable[Document]) -> frozenset[str]:

@@ -8,7 +8,7 @@ path.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -38,9 +38,13 @@ _LARGE = 10_000  # objects
 _SUFFIXES = (".yaml", ".yml", ".json", ".json.gz", ".json.zst")
 _ELSEWHERE = {
     "KubeSchedulerConfiguration": "--config, or into the scheduler block of a WharfingerConfiguration",
-    "NodeGroup": "`wharf capacity --node-group`",
+    "NodeGroup": "`wharf capacity`",
     "PrometheusScores": "`wharf score prometheus`",
 }
+
+
+IsForeign = Callable[[Document], bool]
+"""Whether an object that is not served here is of use to who reads the input."""
 
 
 class BadInput(ValueError):
@@ -60,6 +64,9 @@ class Inputs(msgspec.Struct):
     taken_at: float = 0.0  # when `wharf snapshot` took the snapshot
     unseen_kinds: frozenset[str] = frozenset()  # kinds of which the snapshot may lack objects that the cluster has
     not_before: float = 0.0  # the earliest moment at which the virtual clock may start
+    foreign: list[Manifest] = msgspec.field(
+        default_factory=list
+    )  # objects that are not served here, and were asked for
 
     def start(self) -> float:
         """When the virtual clock starts: as in a scenario, or at the default, but never before a snapshot was taken."""
@@ -80,6 +87,7 @@ class Inputs(msgspec.Struct):
             cluster.taken_at,
             cluster.unseen_kinds,
             not_before=cluster.not_before or cluster.start(),
+            foreign=[*cluster.foreign, *self.foreign],
         )
 
 
@@ -115,21 +123,24 @@ def files_of(paths: Iterable[str], stdin: IO[bytes]) -> list[tuple[str, Content]
     return found
 
 
-def read_inputs(files: Iterable[tuple[str, Content]], registry: Registry, *, strict: bool = False) -> Inputs:
+def read_inputs(
+    files: Iterable[tuple[str, Content]], registry: Registry, *, strict: bool = False, foreign: IsForeign | None = None
+) -> Inputs:
     """Raises BadInput with all errors of all files. Kinds of CustomResourceDefinitions among them are added to the
     registry.
 
     Objects of API groups that are not known here are skipped with a note, and so are fields of a snapshot that are not:
-    another version of Kubernetes may have them. With `strict` both are errors.
+    another version of Kubernetes may have them. With `strict` both are errors. Objects that `foreign` asks for are kept
+    apart.
     """
     with gc_paused():
-        inputs = _read_inputs(files, registry, strict)
+        inputs = _read_inputs(files, registry, strict, foreign or (lambda document: False))
         if len(inputs.manifests) > _LARGE:
             exclude_from_collections()
     return inputs
 
 
-def _read_inputs(files: Iterable[tuple[str, Content]], registry: Registry, strict: bool) -> Inputs:
+def _read_inputs(files: Iterable[tuple[str, Content]], registry: Registry, strict: bool, foreign: IsForeign) -> Inputs:
     loaded = load_all(files)
     inputs = Inputs(notes=[f"{fault} (read as what it means)" for fault in loaded.repaired])
     problems = list(loaded.faults)
@@ -153,6 +164,8 @@ def _read_inputs(files: Iterable[tuple[str, Content]], registry: Registry, stric
             configured, inputs.configured = source, True
             inputs.configuration, errors = _configuration(document)
             problems += faults_at(source, errors)
+        elif registry.resource_of(document) is None and foreign(document):
+            inputs.foreign.append(manifest)
         elif registry.resource_of(document) is None:
             what = f'no kind "{document.get("kind")}" in version "{document.get("apiVersion")}"'
             hint = _hint(document, registry)

@@ -24,9 +24,12 @@ from wharfinger.api.errors import (
     ServiceUnavailable,
     TooManyRequests,
 )
+from wharfinger.api.kinds.builtin import EVENTS
+from wharfinger.api.registry import Document
 from wharfinger.api.requests import READS, ApiRequest
 from wharfinger.client.interface import EventType, ListPage, WatchEvent
 from wharfinger.client.local import LocalClient
+from wharfinger.client.timers import Clock
 from wharfinger.scenario.document import ScenarioFault
 from wharfinger.scenario.faults import BindFaults, FaultyClient
 
@@ -45,6 +48,17 @@ _REFUSALS: dict[str, Callable[[], ApiError]] = {
 }
 
 
+class SkewedClock:
+    """The wall clock of one component, which may be ahead or behind."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.skew = 0.0  # seconds ahead
+
+    def now(self) -> float:
+        return self._clock.now() + self.skew
+
+
 class ProcessRun(msgspec.Struct, eq=False):
     """One run of a component, from its start to its end."""
 
@@ -53,6 +67,9 @@ class ProcessRun(msgspec.Struct, eq=False):
     alive: bool = True
     writes_left: int | None = None  # after so many writes of its own it is killed
     down_for: float = 0.0  # seconds after which it is started again
+    writes_before_pause: int | None = None  # after so many writes of its own it stands still
+    pause_for: float = 0.0  # seconds
+    delayed: set[tuple[str, str, str]] = msgspec.field(default_factory=set)  # kind and key of writes that arrived late
     _by_watch: dict[WatchedKind, str] = msgspec.field(default_factory=dict)  # the last version that each has seen
 
     def saw(self, watched: WatchedKind, version: str) -> None:
@@ -72,9 +89,12 @@ class ProcessRun(msgspec.Struct, eq=False):
 class ProcessFaults:
     """The faults still to inject into requests and watches; the first that fits is used."""
 
-    def __init__(self, kill: Callable[[ProcessRun], None]) -> None:
+    def __init__(self, kill: Callable[[ProcessRun], None], pause: Callable[[ProcessRun], None]) -> None:
         self._armed: list[tuple[ScenarioFault, int]] = []
         self._kill = kill
+        self._pause = pause
+        self.on_write: Callable[[ProcessRun, ApiRequest[Any]], None] | None = None  # called with each accepted write
+        self.stores_event: Callable[[Document], bool] = lambda event: True  # others are accepted, and go nowhere
         self._moments: list[float] = []  # when, and...
         self._versions: list[int] = []  # ...what the version was then, for lists that are stale
 
@@ -112,8 +132,15 @@ class ProcessFaults:
                 return fault
         return None
 
-    def wrote(self, run: ProcessRun) -> None:
-        """Counts a write towards the death of the process. Does not return if that was the last one."""
+    def wrote(self, run: ProcessRun, request: ApiRequest[Any]) -> None:
+        """Counts a write towards a pause and the death of the process. Does not return if that was the last one."""
+        if self.on_write is not None:
+            self.on_write(run, request)
+        if run.writes_before_pause is not None:
+            run.writes_before_pause -= 1
+            if run.writes_before_pause <= 0:
+                run.writes_before_pause = None
+                self._pause(run)
         if run.writes_left is None:
             return
         run.writes_left -= 1
@@ -147,12 +174,14 @@ class ProcessClient(FaultyClient):
     async def _deliver(self, request: ApiRequest[T]) -> T:
         if request.verb == "list" and self._process_faults.armed:
             request = self._dated(request)
-        if self._bind_faults:
+        if request.resource == EVENTS and request.body and not self._process_faults.stores_event(request.body):
+            answer = cast("T", request.body)
+        elif self._bind_faults:
             answer = await super().send(request)
         else:
             answer = await LocalClient.send(self, request)
         if request.verb not in READS:
-            self._process_faults.wrote(self.run)
+            self._process_faults.wrote(self.run, request)
         return answer
 
     async def _disturbed(self, request: ApiRequest[T], fault: ScenarioFault) -> T:
@@ -161,6 +190,7 @@ class ProcessClient(FaultyClient):
             raise _REFUSALS[kind]()
         if kind == "slow":
             await asyncio.sleep(fault.delay)
+            self.run.delayed.add((request.resource.plural, request.namespace, request.name))
             return await self._deliver(request)
         if kind == "repeated":
             with suppress(ApiError):  # the answer is lost

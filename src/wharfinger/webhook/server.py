@@ -6,7 +6,6 @@ import asyncio
 import logging
 import socket
 import ssl
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,13 +19,14 @@ from wharfinger.api.kinds import registry as known_kinds
 from wharfinger.client.informer import InformerSet
 from wharfinger.client.interface import Client
 from wharfinger.client.memory import settle_heap
+from wharfinger.client.metrics_access import MetricsAccess
 from wharfinger.client.timers import Clock, SystemClock, background_sleep
 from wharfinger.http.server import uvicorn_config
+from wharfinger.http.tls import server_context
 from wharfinger.webhook.application import WebhookApplication
 from wharfinger.webhook.certificates import CertificateSecret, WebhookCertificates
 from wharfinger.webhook.configurations import WebhookEndpoint, ensure, ensure_conversion
 from wharfinger.webhook.handler import WebhookContext, find_handlers
-from wharfinger.webhook.metrics_access import MetricsAccess
 
 log = logging.getLogger(__name__)
 
@@ -126,15 +126,7 @@ class WebhookServer:
         current = await self._current()
         if current == self._serving:
             return
-        if self._tls is None:
-            self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            self._tls.minimum_version = ssl.TLSVersion.TLSv1_2
-        with tempfile.TemporaryDirectory() as folder:
-            certificate, key = Path(folder) / "tls.crt", Path(folder) / "tls.key"
-            certificate.write_bytes(current.certificate)
-            key.touch(mode=0o600)
-            key.write_bytes(current.key)
-            self._tls.load_cert_chain(certificate, key)
+        self._tls = server_context(current.certificate, current.key, self._tls)
         self._serving = current
         log.info("serving certificate changed")
 

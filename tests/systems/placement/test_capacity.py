@@ -15,6 +15,7 @@ from tests.systems.placement.members import node
 from wharfinger.api.errors import Invalid, ServiceUnavailable
 from wharfinger.api.kinds import registry
 from wharfinger.api.kinds.builtin import NAMESPACES, NODES, POD_TEMPLATES, PODS
+from wharfinger.api.node_groups import BadNodeGroup, NodeGroup, read_group
 from wharfinger.api.registry import Document
 from wharfinger.api.requests import ApiRequest
 from wharfinger.api.views import Node
@@ -34,13 +35,7 @@ from wharfinger.systems.placement.rules.capacity import (
     schedulable_part,
     template_key,
 )
-from wharfinger.systems.placement.rules.fitting import (
-    BadScaleUpGroup,
-    ScaleUpGroup,
-    answer_question,
-    example_pod,
-    read_scale_up_group,
-)
+from wharfinger.systems.placement.rules.fitting import answer_question, example_pod
 from wharfinger.systems.placement.scores.capacity import CapacityAgent, CapacityTiming, SteadyCount
 
 GPU = "nvidia.com/gpu"
@@ -76,9 +71,9 @@ def gpu_node(name: str, gpus: int, **labels: str) -> Document:
     return made
 
 
-def group(gpus: int, max_size: int, name: str = "gpu-pool") -> ScaleUpGroup:
+def group(gpus: int, max_size: int, name: str = "gpu-pool") -> NodeGroup:
     capacity = {"cpu": "64", "memory": "256Gi", GPU: str(gpus)}
-    return read_scale_up_group(
+    return read_group(
         {
             "apiVersion": "wharfinger.dev/v1alpha1",
             "kind": "NodeGroup",
@@ -91,7 +86,7 @@ def group(gpus: int, max_size: int, name: str = "gpu-pool") -> ScaleUpGroup:
 class GpuMember:
     """A member cluster with one GPU node, and its capacity agent."""
 
-    def __init__(self, hub: Hub, name: str, gpus: int, *groups: ScaleUpGroup) -> None:
+    def __init__(self, hub: Hub, name: str, gpus: int, *groups: NodeGroup) -> None:
         self.hub = hub
         self.client = LocalClient(Store(hub.registry, now=hub.clock.now))
         self._run(self.client.create(NAMESPACES, {"metadata": {"name": "ns1"}}))
@@ -371,7 +366,7 @@ def engine_of(*nodes: Document) -> Engine:
     return engine
 
 
-def ask(engine: Engine, replicas: int, spec: Document, *groups: ScaleUpGroup, sizes: Any = None) -> CapacityAnswer:
+def ask(engine: Engine, replicas: int, spec: Document, *groups: NodeGroup, sizes: Any = None) -> CapacityAnswer:
     question = CapacityQuestion(namespace="ns1", replicas=replicas, template={"spec": spec})
     return answer_question(engine, question, example_pod(question, registry()), groups, sizes)
 
@@ -424,10 +419,10 @@ def test_a_bad_need_is_refused(need: Document, words: str) -> None:
 
 
 def test_bad_groups_and_templates_are_refused() -> None:
-    with pytest.raises(BadScaleUpGroup, match="kind"):
-        read_scale_up_group({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "x"}, "spec": {"template": {}}})
-    with pytest.raises(BadScaleUpGroup, match="spec"):
-        read_scale_up_group({"apiVersion": "wharfinger.dev/v1alpha1", "kind": "NodeGroup", "metadata": {"name": "x"}})
+    with pytest.raises(BadNodeGroup, match="kind"):
+        read_group({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "x"}, "spec": {"template": {}}})
+    with pytest.raises(BadNodeGroup, match="spec"):
+        read_group({"apiVersion": "wharfinger.dev/v1alpha1", "kind": "NodeGroup", "metadata": {"name": "x"}})
     broken = CapacityQuestion(namespace="ns1", replicas=1, template={"spec": {"containers": 3}})
     with pytest.raises(ValueError, match="not that of a pod"):
         example_pod(broken, registry())

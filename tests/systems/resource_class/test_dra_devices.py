@@ -13,9 +13,11 @@ from wharfinger.api.kinds import registry
 from wharfinger.api.kinds.builtin import DEVICE_CLASSES, EVENTS, RESOURCE_SLICES
 from wharfinger.api.registry import Document
 from wharfinger.api.validation import object_faults
-from wharfinger.api.views import view
+from wharfinger.api.views import ObjectMeta, view
+from wharfinger.devices.held_record import HELD_DEVICES, devices_record
 from wharfinger.devices.selectors import device_selector
 from wharfinger.devices.slices import DeviceContent
+from wharfinger.framework.stand_ins import StandIn
 from wharfinger.systems.resource_class.kinds.names import RESOURCE_CLASSES
 from wharfinger.systems.resource_class.kinds.views import ResourceClass
 from wharfinger.systems.resource_class.plugin.device_report import device_report
@@ -171,6 +173,18 @@ def test_devices_are_reported_by_class_and_by_driver() -> None:
         ("e", 0, 0, 0),
         ("gpu.example.com/devices", 3, 1, 2),
     ]
+
+
+def test_devices_that_reservations_hold_are_reserved_until_they_are_used() -> None:
+    slice = cases.slice_of(gpu("gpu-0", "80Gi"), gpu("c", "80Gi"), gpu("d", "80Gi"))
+    claim = {**cases.claim(), "status": {"allocation": cases.allocation()}}
+    results = [
+        {**each, "device": name} for each in cases.allocation()["devices"]["results"][:1] for name in ("gpu-0", "c")
+    ]
+    record = devices_record({"gpus": {"devices": {"results": results}}})
+    stand_in = StandIn(ObjectMeta(annotations={HELD_DEVICES: record}))
+    (line, *_) = device_report([view(a_class(), ResourceClass)], [], [slice], [claim], [stand_in])
+    assert (line.devices, line.used, line.reserved, line.free) == (3, 1, 1, 1)
 
 
 def test_properties_of_devices() -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from wharfinger.cli.component import Running, Turn, read_configuration, run_component, running_options
+from wharfinger.cli.component import HealthEndpoint, Running, Turn, read_configuration, run_component, running_options
 from wharfinger.cli.options import cluster_options, open_client
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ def command(
     leader_elect: bool,
     metrics_port: int | None,
     metrics_host: str,
+    metrics_tls: bool,
 ) -> None:
     """Run the controllers against an API server.
 
@@ -81,7 +82,7 @@ def command(
     signing = _authority(cluster_signing_cert_file, cluster_signing_key_file)
     configuration = read_configuration(config)
     client = open_client(kubeconfig, context, component="wharfinger-controllers")
-    running = Running(leader_elect, metrics_port, metrics_host)
+    running = Running(leader_elect, HealthEndpoint(metrics_port, metrics_host, metrics_tls))
     asyncio.run(_run(client, wanted, root_ca, signing, configuration, running))
 
 

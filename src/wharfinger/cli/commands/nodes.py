@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from wharfinger.api.taints import EFFECTS
-from wharfinger.cli.component import Running, Turn, read_configuration, run_component, running_options
+from wharfinger.cli.component import HealthEndpoint, Running, Turn, read_configuration, run_component, running_options
 from wharfinger.cli.options import cluster_options, open_client
 
 if TYPE_CHECKING:
@@ -72,6 +72,7 @@ def command(
     leader_elect: bool,
     metrics_port: int | None,
     metrics_host: str,
+    metrics_tls: bool,
 ) -> None:
     """Run simulated nodes against an API server: pods on them start, run and end as their annotations say.
 
@@ -104,7 +105,7 @@ def command(
     configuration = read_configuration(config)
     number = configuration.nodes.count or None if count is None else count
     client = open_client(kubeconfig, context, component="wharfinger-nodes")
-    running = Running(leader_elect, metrics_port, metrics_host)
+    running = Running(leader_elect, HealthEndpoint(metrics_port, metrics_host, metrics_tls))
     asyncio.run(_run(client, configuration, sample, number, everything, running))
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from wharfinger.cli.options import cluster_options, output_option, snapshot_option, strict_option
+from wharfinger.cli.options import cluster_options, output_option, read_prices_option, snapshot_option, strict_option
 
 if TYPE_CHECKING:
     from wharfinger.repack.plans import RepackPlan
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 @click.option("--restore-order", is_flag=True, help="Move pods to better units of their ResourcePolicies.")
 @click.option("--even-zones", is_flag=True, help="Even out how many pods of a workload each zone has.")
 @click.option("--defragment", metavar="RESOURCE", default="", help="Gather what uses a resource on fewer nodes.")
+@click.option("--save-cost", is_flag=True, help="Free the nodes that save most money; needs --prices.")
+@click.option("--prices", metavar="FILE", help="A table of prices per hour, in YAML or CSV.")
 @snapshot_option
 @cluster_options
 @click.option("--seed", type=int, default=0, show_default=True, help="Breaks ties between equally good nodes.")
@@ -48,6 +50,8 @@ def command(
     restore_order: bool,
     even_zones: bool,
     defragment: str,
+    save_cost: bool,
+    prices: str | None,
     snapshots: tuple[str, ...],
     kubeconfig: str | None,
     context: str | None,
@@ -77,28 +81,51 @@ def command(
       wharf repack --free-nodes 3 --cluster cluster.json.gz
       wharf repack --free-all --nodes pool=spot --cluster cluster.json.gz -o markdown
       wharf repack --room-for ml/train-0
+      wharf repack --save-cost --prices prices.csv --cluster cluster.json.gz
       wharf repack --free-nodes 3 --apply --at-once 2
     """
     from wharfinger.api.errors import ApiError
+    from wharfinger.capacity.groups import priced_nodes
     from wharfinger.cli.progress import progress
     from wharfinger.cli.simulating import bad_input, live_inputs, progressing, read, seconds
     from wharfinger.repack.cp_sat import NoSolver
-    from wharfinger.repack.planning import RepackOptions, repack
+    from wharfinger.repack.finding import RepackOptions
     from wharfinger.repack.plans import RepackGoal
+    from wharfinger.simulate.repacking import repack
 
     if applied and snapshots:
         raise click.UsageError("--apply changes a live cluster, so it cannot be used with --cluster")
     if aborted:
         _abort(kubeconfig, context)
         return
-    goals = [free_nodes is not None, free_all, room, bool(room_for), restore_order, even_zones, bool(defragment)]
-    if sum(goals) != 1:
-        options = "--free-nodes, --free-all, --room, --room-for, --restore-order, --even-zones and --defragment"
-        raise click.UsageError(f"say what the moves are for: one of {options}")
+    goals = {
+        "--free-nodes": free_nodes is not None,
+        "--free-all": free_all,
+        "--room": room,
+        "--room-for": bool(room_for),
+        "--restore-order": restore_order,
+        "--even-zones": even_zones,
+        "--defragment": bool(defragment),
+        "--save-cost": save_cost,
+    }
+    if sum(goals.values()) != 1:
+        *others, last = goals
+        raise click.UsageError(f"say what the moves are for: one of {', '.join(others)} and {last}")
+    if save_cost != (prices is not None):
+        raise click.UsageError("--save-cost and --prices need each other: what is saved depends on prices")
+    table = read_prices_option(prices)
     if free_all and not selector:
         raise click.UsageError("--free-all needs --nodes, which says what nodes to free")
     goal = RepackGoal(
-        free_nodes, selector, free_all, room_for, room or bool(room_for), restore_order, even_zones, defragment
+        free_nodes,
+        selector,
+        free_all,
+        room_for,
+        room or bool(room_for),
+        restore_order,
+        even_zones,
+        defragment,
+        save_cost,
     )
     with bad_input():
         try:
@@ -107,6 +134,8 @@ def command(
             raise click.ClickException(error.message) from error
         limit = seconds(time_limit, "--time-limit") if solver == "cp-sat" else None
         settings = RepackOptions(seed=seed, proof=proof, alone=not applied, solver_seconds=limit, start=start)
+        if table is not None:
+            settings.prices = priced_nodes([manifest.document for manifest in cluster.manifests], table)
         with progressing(), progress() as settings.progress:
             try:
                 found = repack(cluster, goal, settings)
@@ -205,8 +234,13 @@ def _headline(found: RepackPlan) -> str:
     if found.measure:
         change = f"{found.measure}: {found.before} before, {found.after} after"
         return f"{counted(len(found.moves), 'move')}; {change}" if found.moves else f"Nothing to gain; {change}"
-    if not found.moves:
+    if not found.moves and not found.goal.save_cost:
         return f"Nothing needs to move: {found.goal.text()}" + (f" ({listed(found.freed, 10)})" if found.freed else "")
+    if found.goal.save_cost:
+        saved = f"saves {found.saved:.4g} per hour"
+        best = "no plan saves more" if found.optimal else f"no plan saves more than {found.most_saved:.4g}"
+        moves = f"{counted(len(found.moves), 'move')} free{one}" if found.moves else "Removing"
+        return f"{moves} {listed(found.freed, 10)}, which {saved}; {best}"
     bound = "no plan has fewer" if found.optimal else f"at least {found.document()['bound']} are needed"
     cost = found.document()["cost"]
     weighted = "" if cost == len(found.moves) else f", cost {cost}"

@@ -123,8 +123,13 @@ def command(
             TraceRequest(trace, trace_format, configs, until, seed or 0, ties, report_path, save_trace, output)
         )
         return
-    if trace is not None or configs or until is not None or report_path is not None or save_trace is not None:
-        raise click.UsageError("--format openb takes no TRACE, --config, --until, --report or --save-trace")
-    from wharfinger.cli.openb_replay import replay_openb
+    if trace is not None or configs or until is not None or report_path is not None:
+        raise click.UsageError("--format openb takes no TRACE, --config, --until or --report")
+    if nodes is None or pods is None:
+        raise click.UsageError("--format openb needs --nodes and --pods")
+    from wharfinger.cli.openb_replay import replay_openb, save_openb
 
+    if save_trace is not None:
+        save_openb(nodes, pods, save_trace)
+        return
     replay_openb(nodes, pods, policies, seed, seeds, jobs, output)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec.structs import replace
 
+from wharfinger.cli.component import HealthEndpoint, metrics_options
 from wharfinger.cli.exit_status import InputError
 from wharfinger.cli.options import cluster_options, open_client
 
@@ -40,10 +41,7 @@ if TYPE_CHECKING:
     default=None,
     help="Let only one of several replicas schedule.  [default: as --config says, else not]",
 )
-@click.option(
-    "--metrics-port", type=click.IntRange(0, 65535), help="Serve /metrics, /healthz and /readyz on this port."
-)
-@click.option("--metrics-host", default="127.0.0.1", show_default=True, help="Address for --metrics-port.")
+@metrics_options
 def command(
     kubeconfig: str | None,
     context: str | None,
@@ -123,6 +121,7 @@ async def _run(
     leader_elect: bool | None,
     metrics_port: int | None,
     metrics_host: str,
+    metrics_tls: bool,
 ) -> None:
     from prometheus_client import CollectorRegistry
 
@@ -140,6 +139,7 @@ async def _run(
     current: list[Scheduler] = []
     name = configuration.profiles[0].scheduler_name
     plain = open_client(kubeconfig, context, component=f"{name}-scheduler")
+    endpoint = HealthEndpoint(metrics_port, metrics_host, metrics_tls)
 
     async def schedule(client: Client, turn: Turn) -> None:
         # Asked each time: the server may have been upgraded meanwhile.
@@ -183,6 +183,6 @@ async def _run(
         return "" if current and current[0].ready else "the cluster is not loaded yet"
 
     try:
-        await run_until_stopped(lambda: serving_health(metrics, metrics_host, metrics_port, ready, work))
+        await run_until_stopped(lambda: serving_health(plain, metrics, endpoint, ready, work))
     finally:
         await plain.close()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from wharfinger.api.requests import ApiRequest
 from wharfinger.fuzz.history import PlainChange, PlainHistory
+from wharfinger.simulate.processes import ProcessRun
 
 
 class Invariant:
@@ -19,6 +21,9 @@ class Invariant:
     def changed(self, change: PlainChange) -> Iterator[str]:
         """Called for every write, in order."""
         yield from ()
+
+    def wrote(self, run: ProcessRun, request: ApiRequest[Any], holder: str) -> None:
+        """Called for every write that a component sent and that was accepted, with the holder of the schedulers' lease."""
 
     def stepped(self) -> Iterator[str]:
         """Called after every step of the history."""

@@ -43,7 +43,7 @@ class Interference:
     def excuses(self, node: str, decision: TracedDecision) -> bool:
         """Whether others changed something there that the decision could not know."""
         return any(
-            version > decision.seen.get(plural, 0)
+            not decision.knew(plural, version)
             for (plural, who), version in self._by_node[node].items()
             if who is not decision.run
         )

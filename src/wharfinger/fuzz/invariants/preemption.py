@@ -1,16 +1,30 @@
 """Preemption: somebody of strictly higher priority waits when the scheduler evicts a pod, and would fit on its node without
-the pods of lower priority. Budgets never allow a negative number of disruptions."""
+the pods of lower priority. While victims leave, their room is kept: the node is nominated for whom they were evicted.
+Budgets never allow a negative number of disruptions."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from wharfinger.api.registry import Document
 from wharfinger.fuzz.history import PlainChange, PlainHistory, condition, is_deleting, is_terminal, node_of, title
 from wharfinger.fuzz.invariants.base import Invariant
 from wharfinger.fuzz.quantities import Milli, add, amounts, counted_requests, pod_requests
 
+_MESSAGE = re.compile(r"Preempted by pod (\S+) on node (\S+)")
+_REASON = "PreemptionByScheduler"
 MEMORY = 120.0  # seconds that somebody who waited is remembered: the scheduler may learn late that it left
+
+
+@dataclass(frozen=True, slots=True)
+class ToldPreemption:
+    """An event that says for whom a pod was evicted."""
+
+    preemptor: str  # uid
+    node: str
+    version: int
 
 
 class PreemptionHelps(Invariant):
@@ -19,11 +33,18 @@ class PreemptionHelps(Invariant):
     def __init__(self, history: PlainHistory) -> None:
         super().__init__(history)
         self._waited: dict[str, tuple[float, Document]] = {}  # by uid: when last, and the pod
+        self._told: list[ToldPreemption] = []  # since the last step
+        self._nodes_changed: dict[str, int] = {}  # by name: the last version
 
     def changed(self, change: PlainChange) -> Iterator[str]:
         if change.plural == "poddisruptionbudgets" and change.after is not None:
             if ((change.after.get("status") or {}).get("disruptionsAllowed") or 0) < 0:
                 yield f"budget {title(change.after)} allows a negative number of disruptions"
+        if change.plural == "nodes":
+            self._nodes_changed[change.key[1]] = change.version
+        if change.plural == "events" and change.after is not None:
+            if found := _MESSAGE.search(str(change.after.get("message"))):
+                self._told.append(ToldPreemption(found[1], found[2], change.version))
         if change.plural != "pods":
             return
         for pod in (change.before, change.after):
@@ -32,12 +53,32 @@ class PreemptionHelps(Invariant):
         before, after = change.before, change.after
         if after is None or not node_of(after) or before is None:
             return
-        told, earlier = condition(after, "DisruptionTarget"), condition(before, "DisruptionTarget")
-        if told.get("reason") != "PreemptionByScheduler" or earlier.get("reason") == told["reason"]:
-            return
-        if is_deleting(before):
+        if not _preempted(after) or _preempted(before) or is_deleting(before):
             return
         yield from self._judge(after)
+
+    def stepped(self) -> Iterator[str]:
+        """Faults may keep a nomination from being written, so this is judged only as long as there were none."""
+        told, self._told = self._told, []
+        if not self.history.disturbed:
+            for each in told:
+                yield from self._judge_nomination(each)
+
+    def _judge_nomination(self, told: ToldPreemption) -> Iterator[str]:
+        pods = self.history.objects["pods"].values()
+        preemptor = next((each for each in pods if each["metadata"]["uid"] == told.preemptor), None)
+        if preemptor is None or node_of(preemptor) or is_deleting(preemptor):
+            return
+        if self._nodes_changed.get(told.node, 0) > told.version:
+            return
+        leaving = [each for each in pods if node_of(each) == told.node and is_deleting(each) and _preempted(each)]
+        if not any(_priority(each) < _priority(preemptor) for each in leaving):
+            return
+        if _nominated(preemptor) == told.node:
+            return
+        if any(_nominated(each) == told.node and _priority(each) > _priority(preemptor) for each in pods):
+            return  # who took the node from it
+        yield f"pods leave node {told.node} for pod {title(preemptor)}, but no room is kept for it there"
 
     def _judge(self, victim: Document) -> Iterator[str]:
         priority = _priority(victim)
@@ -66,6 +107,14 @@ class PreemptionHelps(Invariant):
                     add(used, counted_requests(each))
         room = amounts((node.get("status") or {}).get("allocatable"))
         return all(used[each] <= room.get(each, 0) for each in ("cpu", "memory") if each in used)
+
+
+def _preempted(pod: Document) -> bool:
+    return bool(condition(pod, "DisruptionTarget").get("reason") == _REASON)
+
+
+def _nominated(pod: Document) -> str:
+    return str((pod.get("status") or {}).get("nominatedNodeName") or "")
 
 
 def _priority(pod: Document) -> int:

@@ -27,7 +27,8 @@ class ReservedMeansReserved(Invariant):
         super().__init__(history)
         self._by_uid: dict[str, Document] = {}
         self._changed_at: dict[str, int] = {}  # by uid, of reservations and pods: the last version
-        self._consumers: dict[str, set[str]] = defaultdict(set)  # by the uid of a reservation: uids of bound pods
+        # By the uid of a reservation and of the bound pods that use it: which scheduler decided that.
+        self._consumers: dict[str, dict[str, object]] = defaultdict(dict)
 
     def changed(self, change: PlainChange) -> Iterator[str]:
         if change.plural == "reservations":
@@ -58,9 +59,9 @@ class ReservedMeansReserved(Invariant):
 
     def _pod_changed(self, change: PlainChange) -> Iterator[str]:
         before, after = change.before, change.after
-        if before is not None and (after is None or is_terminal(after)):
-            for uids in self._consumers.values():
-                uids.discard(before["metadata"]["uid"])
+        if before is not None and (used := reservation_used(before)):
+            if after is None or is_terminal(after) or reservation_used(after) != used:
+                self._consumers[used].pop(before["metadata"]["uid"], None)
         if after is None:
             return
         uid = after["metadata"]["uid"]
@@ -74,14 +75,19 @@ class ReservedMeansReserved(Invariant):
         decision = self.history.decisions.get(uid)
         if decision is None or decision.node != node_of(after):
             return  # adopted by a reservation, or another hand
-        self._consumers[used].add(uid)
+        consumers = self._consumers[used]
+        consumers[uid] = decision.run
         reservation = self._by_uid.get(used)
         if reservation is None:
             yield f"pod {title(after)} uses a reservation that never was: {used}"
             return
-        if self._changed_at.get(used, 0) > decision.seen.get("reservations", 0):
+        alike = sum(run is decision.run for run in consumers.values())
+        if reservation["spec"].get("allocateOnce", True) and alike > 1:
+            # Whatever others did: who decided on both knew of both.
+            yield f"{alike} pods use reservation {title(reservation)}, which is for one pod"
+        if not decision.knew("reservations", self._changed_at.get(used, 0)):
             return
-        if self._changed_at.get(uid, 0) > decision.seen.get("pods", 0):
+        if not decision.knew("pods", self._changed_at.get(uid, 0)):
             return
         yield from self._may_use(after, reservation)
 
@@ -93,9 +99,6 @@ class ReservedMeansReserved(Invariant):
             yield f"pod {title(pod)} on node {node_of(pod)} uses reservation {name}, which is elsewhere"
         if _phase(reservation) != "Available" or is_deleting(reservation):
             yield f"pod {title(pod)} uses reservation {name}, which is {_phase(reservation)}"
-        others = self._consumers[reservation["metadata"]["uid"]]
-        if reservation["spec"].get("allocateOnce", True) and len(others) > 1:
-            yield f"{len(others)} pods use reservation {name}, which is for one pod"
 
 
 def _phase(reservation: Document) -> str:

@@ -69,7 +69,7 @@ class NoOvercommit(Invariant):
         decision = self._decision(uid, now)
         use.others["pods"][None if decision is None else decision.run] = change.version
         if decision is not None:
-            yield from self._check(now, decision, f"pod {_title(after)}", wanted, after)
+            yield from self._check(now, decision, f"pod {_title(after)}", uid, wanted, after)
 
     def _put(self, use: NodeUse, uid: str, pod: Document, wanted: Milli) -> None:
         if uid in self._requests:
@@ -105,7 +105,7 @@ class NoOvercommit(Invariant):
             use.others["reservations"][None if decision is None else decision.run] = change.version
             if decision is not None and not _waited(change.before):
                 wanted = amounts(new["status"].get("allocatable"))
-                yield from self._check(node, decision, f"reservation {_title(new)}", wanted, None)
+                yield from self._check(node, decision, f"reservation {_title(new)}", uid, wanted, None)
         elif known["status"].get("allocatable") != new["status"].get("allocatable"):
             use.others["reservations"][None] = change.version
 
@@ -118,14 +118,14 @@ class NoOvercommit(Invariant):
 
     def _excused(self, use: NodeUse, decision: TracedDecision) -> bool:
         return any(
-            version > decision.seen.get(plural, 0)
+            not decision.knew(plural, version)
             for plural in _KINDS
             for who, version in use.others[plural].items()
             if who is not decision.run
         )
 
     def _check(
-        self, node: str, decision: TracedDecision, what: str, wanted: Milli, pod: Document | None
+        self, node: str, decision: TracedDecision, what: str, uid: str, wanted: Milli, pod: Document | None
     ) -> Iterator[str]:
         use, document = self._uses[node], self.history.objects["nodes"].get(("", node))
         if document is None or self._excused(use, decision):
@@ -135,6 +135,8 @@ class NoOvercommit(Invariant):
         for name in exceeding(used, limit, (each for each, amount in wanted.items() if amount)):
             if name in _COUNTED_ELSEWHERE or not _is_plain(name):
                 continue
+            if used[name] <= self.used(node, without=uid).get(name, 0):
+                continue  # an owner uses its reservation: what is taken did not grow
             yield f"{what} was put on node {node}, which then has {used[name]} of {limit.get(name, 0)} milli-{name} taken"
         if pod is None:
             return
@@ -142,16 +144,20 @@ class NoOvercommit(Invariant):
             yield f"{what} is one of {len(use.pods)} pods on node {node}, which allows {limit.get('pods', 0) // 1000}"
         mine = host_ports(pod["spec"])
         if mine:
-            for uid, other in use.pods.items():
-                if uid != _uid(pod) and (shared := mine & host_ports(other["spec"])):
+            for each, other in use.pods.items():
+                if each != uid and (shared := mine & host_ports(other["spec"])):
                     yield f"{what} and pod {_title(other)} on node {node} both use the host ports {sorted(shared)}"
 
-    def used(self, node: str) -> Milli:
-        """By pods, and by what is reserved and unused."""
+    def used(self, node: str, without: str = "") -> Milli:
+        """By pods, and by what is reserved and unused; with or without one of them."""
         use = self._uses[node]
         total = dict(use.used)
+        if without in use.pods:
+            add(total, {name: -amount for name, amount in self._requests[without].items()})
         for uid, reservation in use.reservations.items():
-            consumers = [each for each in use.pods.values() if reservation_used(each) == uid]
+            if uid == without:
+                continue
+            consumers = [each for each in use.pods.values() if reservation_used(each) == uid and _uid(each) != without]
             if consumers and reservation["spec"].get("allocateOnce", True):
                 continue
             left = amounts(reservation["status"].get("allocatable"))

@@ -1,5 +1,5 @@
-"""Unit limits: a decision of ours never exceeds the maxCount of a unit of a resource policy, and never leaves the units
-of a policy that requires them."""
+"""Unit limits: a decision of ours never exceeds the maxCount or the maxResources of a unit of a resource policy, and never
+leaves the units of a policy that requires them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from wharfinger.fuzz.history import PlainChange, PlainHistory, TracedDecision, i
 from wharfinger.fuzz.invariants.base import Invariant
 from wharfinger.fuzz.invariants.interference import Interference
 from wharfinger.fuzz.matching import selects
+from wharfinger.fuzz.quantities import amounts, counted_requests, exceeding, total
 
 
 class UnitLimits(Invariant):
@@ -46,17 +47,19 @@ class UnitLimits(Invariant):
             before is None
             or node_of(before) != node_of(after)
             or before["metadata"].get("labels") != after["metadata"].get("labels")
+            or before["spec"] != after["spec"]
+            or (before.get("status") or {}).get("containerStatuses")
+            != (after.get("status") or {}).get("containerStatuses")
         ):
             self._pods_changed[namespace] = change.version
 
     def _excused(self, namespace: str, decision: TracedDecision) -> bool:
-        seen = decision.seen
         others = (version for run, version in self._runs[namespace].items() if run is not decision.run)
         return (
-            self._policies_changed > seen.get("resourcepolicies", 0)
-            or self._nodes_changed > seen.get("nodes", 0)
-            or self._pods_changed[namespace] > seen.get("pods", 0)
-            or any(version > seen.get("pods", 0) for version in others)
+            not decision.knew("resourcepolicies", self._policies_changed)
+            or not decision.knew("nodes", self._nodes_changed)
+            or not decision.knew("pods", self._pods_changed[namespace])
+            or not all(decision.knew("pods", version) for version in others)
         )
 
     def _check(self, pod: Document) -> Iterator[str]:
@@ -76,14 +79,18 @@ class UnitLimits(Invariant):
             if policy["spec"].get("strategy", "required") == "required":
                 yield f"pod {title(pod)} is on node {node_of(pod)}, in no unit of resource policy {title(policy)}"
             return
-        if len(units) > 1 or units[0].get("maxCount") is None:
+        if len(units) > 1:
             return
-        count = sum(1 for each in self._group(policy, pod) if self._is_in(units[0], node_of(each)))
-        if count > units[0]["maxCount"]:
-            yield (
-                f"pod {title(pod)} is number {count} in unit {units[0]['name']} of resource policy {title(policy)}, "
-                f"which allows {units[0]['maxCount']}"
-            )
+        (unit,) = units
+        there = [each for each in self._group(policy, pod) if self._is_in(unit, node_of(each))]
+        where = f"unit {unit['name']} of resource policy {title(policy)}"
+        if unit.get("maxCount") is not None and len(there) > unit["maxCount"]:
+            yield f"pod {title(pod)} is number {len(there)} in {where}, which allows {unit['maxCount']}"
+        if unit.get("maxResources"):
+            limit, used = amounts(unit["maxResources"]), total(counted_requests(each) for each in there)
+            mine = counted_requests(pod)
+            for name in exceeding(used, limit, (each for each in limit if mine.get(each))):
+                yield f"with pod {title(pod)}, {used[name]} of {limit[name]} milli-{name} are used in {where}"
 
     def _is_in(self, unit: Document, node: str) -> bool:
         found = self.history.objects["nodes"].get(("", node))

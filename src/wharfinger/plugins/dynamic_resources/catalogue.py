@@ -14,16 +14,21 @@ from wharfinger.api.views import Node, Pod
 from wharfinger.devices.claims import Claim
 from wharfinger.devices.classes import DeviceClass, DeviceClasses
 from wharfinger.devices.extended import ANNOTATION, is_claim_for
+from wharfinger.devices.held_record import recorded_devices
+from wharfinger.devices.pod_claims import claim_keys
 from wharfinger.devices.pools import Pool, PoolError, Views, gather_pools
 from wharfinger.devices.slices import Document, PoolID, Slice
 from wharfinger.devices.usage import DeviceUsage
-from wharfinger.framework.tables import EVERY_NAMESPACE, Tables
+from wharfinger.framework.stand_ins import StandIn
+from wharfinger.framework.tables import EVERY_NAMESPACE, PodOnNode, Tables
+from wharfinger.plugins.dynamic_resources.held_devices import HeldDevices
 
 CLAIM = "ResourceClaim"
 CLASS = "DeviceClass"
 SLICE = "ResourceSlice"
 TAINT_RULE = "DeviceTaintRule"
-KINDS = (CLAIM, CLASS, SLICE, TAINT_RULE)
+TEMPLATE = "ResourceClaimTemplate"  # read for stand-ins only: controllers make the claims of pods
+KINDS = (CLAIM, CLASS, SLICE, TAINT_RULE, TEMPLATE)
 
 
 class RowPools:
@@ -42,9 +47,12 @@ class DeviceCatalogue:
     def __init__(self, tables: Tables) -> None:
         self.tables = tables
         self.classes = DeviceClasses()
+        tables.by_devices = self.classes.served
         self.claims: dict[ObjectKey, Claim] = {}
         self._by_uid: dict[str, Claim] = {}
+        self.templates: dict[ObjectKey, Document] = {}
         self.usage = DeviceUsage()
+        self.holds = HeldDevices(self.usage, self.claims.get)
         self.pending: dict[str, Document] = {}  # claim UID to what was chosen for it and is not written yet
         self.reserved: dict[ObjectKey, Any] = {}  # by assumed pod; written by the plugin
         self.failing: set[Hashable] = set()  # needs for which a search failed
@@ -78,6 +86,8 @@ class DeviceCatalogue:
             self._seen[kind, key] = new
         if kind == CLAIM:
             self._claim_changed(key, new)
+        elif kind == TEMPLATE:
+            self._template_changed(key, new)
         else:
             self._changes[kind](key[1], new)
 
@@ -106,7 +116,16 @@ class DeviceCatalogue:
                 self._made[key] = claim
             changed |= self.usage.set(claim.uid, claim.allocation)
             changed |= self._count_pending(claim.uid, claim.allocation)
+        if self.holds:
+            changed |= self.holds.claim_changed(key)
         self._used(changed)
+        self.tables.changed(keys=True)
+
+    def _template_changed(self, key: ObjectKey, document: Document | None) -> None:
+        if document is None:
+            self.templates.pop(key, None)
+        else:
+            self.templates[key] = document
         self.tables.changed(keys=True)
 
     def _class_changed(self, name: str, document: Document | None) -> None:
@@ -185,6 +204,24 @@ class DeviceCatalogue:
             self._forget(row)
         self.tables.changed(rows=rows)
 
+    # -- devices that stand-ins hold
+
+    def held_by(self, pod: PodOnNode) -> None:
+        """A stand-in came to a node, or changed there."""
+        assert isinstance(pod.pod, StandIn)
+        allocations = recorded_devices(pod.pod.metadata.annotations) or self.holds.given.get(pod.key, {})
+        self._used(self.holds.hold(pod.key, pod.pod, allocations))
+
+    def not_held_by(self, key: ObjectKey) -> None:
+        self._used(self.holds.drop(key))
+
+    def used_by(self, pod: Pod, uid: str) -> None:
+        """A pod uses what the stand-in with this UID holds."""
+        self._used(self.holds.use(pod.metadata.key, uid, claim_keys(pod)))
+
+    def not_used_by(self, key: ObjectKey) -> None:
+        self._used(self.holds.leave(key))
+
     def _used(self, pools: Iterable[PoolID]) -> None:
         """Devices were taken or given back."""
         rows: set[int] = set()
@@ -211,13 +248,19 @@ class DeviceCatalogue:
         """Devices were chosen for a claim; until `settle` they are in use."""
         self.pending[uid] = allocation
         claim = self._by_uid.get(uid)
-        self._used(self._count_pending(uid, None if claim is None else claim.allocation))
+        changed = self._count_pending(uid, None if claim is None else claim.allocation)
+        if claim is not None and self.holds:
+            changed |= self.holds.claim_changed(claim.key)
+        self._used(changed)
         self.tables.changed(keys=True)
 
     def settle(self, uid: str) -> None:
         """What was chosen for a claim has been written, or has been given up."""
         if self.pending.pop(uid, None) is not None:
-            self._used(self._count_pending(uid, None))
+            changed, claim = self._count_pending(uid, None), self._by_uid.get(uid)
+            if claim is not None and self.holds:
+                changed |= self.holds.claim_changed(claim.key)
+            self._used(changed)
             self.tables.changed(keys=True)
 
     def _count_pending(self, uid: str, written: Document | None) -> set[PoolID]:

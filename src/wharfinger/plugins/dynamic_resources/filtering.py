@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from wharfinger.api.keys import ObjectKey
+from wharfinger.api.views import Node
 from wharfinger.devices.allocator import (
     AllocationError,
     ChosenDevices,
@@ -96,6 +97,7 @@ class DevicesPrepared(Prepared):
         self._errors: set[int] = set()  # rows whose search failed
         self._too_long = False  # whether a search was given up since no row failed
         self._positions: tuple[int, int] | None = None
+        self._opened: dict[int, dict[str, _RowVerdict]] = {}  # by row and UID of the stand-in that the pod would use
 
     # -- filtering
 
@@ -122,13 +124,18 @@ class DevicesPrepared(Prepared):
         return np.fromiter((self._verdict(row).code for row in rows.tolist()), dtype=np.int64, count=len(rows))
 
     def filter_row(self, row: int, simulation: Simulation | None = None) -> int:
+        if simulation is not None and simulation.opened and self._catalogue.holds.devices(simulation.opened):
+            return self._opened_verdict(row, simulation.opened).code
         return self._verdict(row).code
 
     def score(self, rows: Rows) -> Ints:
-        return np.fromiter((self._verdict(row).score for row in rows.tolist()), dtype=np.int64, count=len(rows))
+        return np.fromiter((self.score_row(row) for row in rows.tolist()), dtype=np.int64, count=len(rows))
 
     def score_row(self, row: int) -> int:
-        return self._verdict(row).score
+        found = self._verdict(row)
+        if found.code and row in self._opened:  # feasible only with what a stand-in holds
+            return max((each.score for each in self._opened[row].values() if not each.code), default=0)
+        return found.score
 
     def normalize(self, scores: Ints, rows: Rows) -> Ints:
         return normalize_by_max(scores)
@@ -165,12 +172,21 @@ class DevicesPrepared(Prepared):
             self._alike[alike] = (code, outcome.score)
         return known
 
+    def _opened_verdict(self, row: int, opened: str) -> _RowVerdict:
+        pools, of_row = self._catalogue.pools(row), self._opened.setdefault(row, {})
+        known = of_row.get(opened)
+        if known is None or known.pools is not pools or known.version != pools.version:
+            outcome = self.search(row, opened)
+            code = 0 if outcome.status is None else self.refuse(outcome.status)
+            known = of_row[opened] = _RowVerdict(pools, pools.version, code, outcome.score, outcome.unavailable)
+        return known
+
     def plan(
-        self, row: int, share_id: Callable[[], str], claims: Sequence[Claim] | None = None
+        self, row: int, share_id: Callable[[], str], claims: Sequence[Claim] | None = None, opened: str = ""
     ) -> DevicePlan | Status | None:
         """What the pod takes on a row; None if there is nothing to allocate. `claims` are those of another pod with the same
-        needs."""
-        outcome = self._search(row, ranking(self._scorers, row)) if self._scorers else self.search(row)
+        needs, `opened` is the UID of the stand-in that it uses."""
+        outcome = self._search(row, opened, ranking(self._scorers, row) if self._scorers else None)
         if outcome.status is not None:
             return outcome.status
         if outcome.found is None:
@@ -185,11 +201,12 @@ class DevicesPrepared(Prepared):
 
     # -- the search
 
-    def search(self, row: int) -> RowOutcome:
-        """The first devices on a row that serve the pod, or why there are none. As upstream's Filter."""
-        return self._search(row, None)
+    def search(self, row: int, opened: str = "") -> RowOutcome:
+        """The first devices on a row that serve the pod, or why there are none. As upstream's Filter. `opened` is the UID of
+        the stand-in that the pod would use."""
+        return self._search(row, opened, None)
 
-    def _search(self, row: int, ranked: DeviceRanking | None) -> RowOutcome:
+    def _search(self, row: int, opened: str, ranked: DeviceRanking | None) -> RowOutcome:
         needs, node = self.needs, self._tables.nodes[row]
         assert node is not None
         extended: ExtendedRequests | None = None
@@ -212,12 +229,10 @@ class DevicesPrepared(Prepared):
             pools = self._catalogue.pools(row)
             if pools.error:
                 return RowOutcome(_failed(pools.error))
-            classes = self._catalogue.classes.by_name
             try:
-                usage, most = self._catalogue.usage, self._most_steps
-                if most is not None and self._too_long:
-                    most = max(most // 100, 1)  # one long search is enough: the attempt fails anyway
-                found = Search(node, pools.pools, wanted, usage, classes, most_steps=most, ranked=ranked).run()
+                found = self._held(node, pools, wanted, opened, ranked) if opened else None
+                if found is None:
+                    found = self._free(node, pools, wanted, ranked)
             except AllocationError as failed:
                 too_long = isinstance(failed, SearchTooLong)
                 self._too_long = self._too_long or too_long
@@ -229,6 +244,50 @@ class DevicesPrepared(Prepared):
         if unavailable:
             return RowOutcome(NOT_AVAILABLE, unavailable=unavailable)
         return RowOutcome(None, self._score(found) if found is not None else 0, found, extended)
+
+    def _free(
+        self, node: Node, pools: RowPools, wanted: list[ClaimToAllocate], ranked: DeviceRanking | None
+    ) -> list[ChosenDevices] | None:
+        """Devices that nobody has."""
+        usage, classes, most = self._catalogue.usage, self._catalogue.classes.by_name, self._most_steps
+        if most is not None and self._too_long:
+            most = max(most // 100, 1)  # one long search is enough: the attempt fails anyway
+        return Search(node, pools.pools, wanted, usage, classes, most_steps=most, ranked=ranked).run()
+
+    def _held(
+        self,
+        node: Node,
+        pools: RowPools,
+        wanted: list[ClaimToAllocate],
+        opened: str,
+        ranked: DeviceRanking | None,
+    ) -> list[ChosenDevices] | None:
+        """Devices that a stand-in holds: no others if these are enough, else these first."""
+        holds, classes = self._catalogue.holds, self._catalogue.classes.by_name
+        held, usage = holds.devices(opened), holds.opened(opened)
+        if not held:
+            return None
+        for only in (True, False):
+            search = Search(
+                node,
+                pools.pools,
+                wanted,
+                usage,
+                classes,
+                most_steps=self._most_steps,
+                ranked=ranked,
+                first=held,
+                only_first=only,
+            )
+            try:
+                found = search.run()
+            except InvalidPools:
+                if only:
+                    continue  # a pool that has nothing to do with it
+                raise
+            if found is not None:
+                return found
+        return None
 
     def _wanted(self, extended: ExtendedRequests | None) -> list[ClaimToAllocate]:
         """The claims to allocate."""
@@ -249,7 +308,7 @@ class DevicesPrepared(Prepared):
             by_devices = [name for name in self.needs.extended if not self._allocatable(name, row)]
             extended = ExtendedRequests(self._shape.pod, by_devices, self._catalogue.classes)
         catalogue = self._catalogue
-        looking = DeviceDiagnosis(node, pools.pools, catalogue.usage, catalogue.classes.by_name)
+        looking = DeviceDiagnosis(node, pools.pools, catalogue.usage, catalogue.classes.by_name, catalogue.holds.holder)
         return looking.of(self._wanted(extended))
 
     def detail(self, row: int) -> str:

@@ -8,6 +8,7 @@ from wharfinger.api.views import Pod
 from wharfinger.devices.claims import Claim, ClaimRefused, pod_claims
 from wharfinger.devices.extended import may_be_served
 from wharfinger.devices.readiness import is_unusable
+from wharfinger.framework.stand_ins import StandIn
 from wharfinger.framework.status import Status, error, unresolvable
 from wharfinger.plugins.dynamic_resources.catalogue import DeviceCatalogue
 
@@ -58,10 +59,10 @@ def needs_of(pod: Pod, requests: dict[str, int], catalogue: DeviceCatalogue, tim
     if not pod.spec.resource_claims and not extended:
         return None
     try:
-        claims = pod_claims(pod, catalogue.claims)
+        claims = stand_in_claims(pod, catalogue) if isinstance(pod, StandIn) else pod_claims(pod, catalogue.claims)
     except ClaimRefused as refused:
         return _refused(str(refused))
-    stale = catalogue.made_for(pod) if extended else None
+    stale = catalogue.made_for(pod) if extended and not isinstance(pod, StandIn) else None
     if not claims and not extended:
         return None
     now = catalogue.tables.clock()
@@ -85,6 +86,29 @@ def needs_of(pod: Pod, requests: dict[str, int], catalogue: DeviceCatalogue, tim
     if key in catalogue.failing:
         key = (key, tuple(map(str, claims)))  # errors name the claim
     return DeviceNeeds(key, claims, unusable=unusable, extended=extended, stale=stale)
+
+
+def stand_in_claims(pod: StandIn, catalogue: DeviceCatalogue) -> list[Claim]:
+    """What a stand-in keeps devices for: claims as the pods that use it will have them. Raises ClaimRefused."""
+    namespace, found = pod.metadata.namespace, []
+    for reference in pod.spec.resource_claims:
+        if reference.resource_claim_name is not None:
+            claim = catalogue.claims.get((namespace, reference.resource_claim_name))
+            if claim is None:
+                raise ClaimRefused(f'could not find ResourceClaim "{namespace}/{reference.resource_claim_name}"')
+            if claim.allocation is not None:
+                found.append(claim)
+                continue
+            spec = claim.document.get("spec") or {}
+        else:
+            name = reference.resource_claim_template_name or ""
+            template = catalogue.templates.get((namespace, name))
+            if template is None:
+                raise ClaimRefused(f'could not find ResourceClaimTemplate "{namespace}/{name}"')
+            spec = (template.get("spec") or {}).get("spec") or {}
+        metadata = {"name": reference.name, "namespace": namespace, "uid": f"{pod.metadata.uid}/{reference.name}"}
+        found.append(Claim({"metadata": metadata, "spec": spec}))
+    return found
 
 
 def _refused(why: str, status: Status | None = None) -> DeviceNeeds:

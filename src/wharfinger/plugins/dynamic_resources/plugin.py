@@ -7,7 +7,7 @@ to the claims; see `pre_bind`.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 from wharfinger.api.fields import FieldError, invalid
@@ -19,6 +19,8 @@ from wharfinger.api.views import Pod
 from wharfinger.devices.allocator import STEPS_PER_SECOND
 from wharfinger.devices.claims import ClaimRefused, pod_claims
 from wharfinger.devices.extended import IN_MEMORY_NAME
+from wharfinger.devices.held_record import HELD_DEVICES, devices_record
+from wharfinger.devices.pod_claims import has_claims
 from wharfinger.framework.events import NODE, POD, Action, WakeUp
 from wharfinger.framework.explaining import ExplainedTable
 from wharfinger.framework.plugin import Args, FailedAttempt, Plugin, PostFilterResult, Prepared
@@ -26,8 +28,16 @@ from wharfinger.framework.prebinding import Preparation
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.stand_ins import StandIn
 from wharfinger.framework.status import SUCCESS, Status, error, unresolvable, unschedulable
-from wharfinger.framework.tables import Tables
-from wharfinger.plugins.dynamic_resources.catalogue import CLAIM, CLASS, KINDS, SLICE, TAINT_RULE, catalogue_of
+from wharfinger.framework.tables import PodOnNode, Tables
+from wharfinger.plugins.dynamic_resources.catalogue import (
+    CLAIM,
+    CLASS,
+    KINDS,
+    SLICE,
+    TAINT_RULE,
+    TEMPLATE,
+    catalogue_of,
+)
 from wharfinger.plugins.dynamic_resources.explaining import device_table
 from wharfinger.plugins.dynamic_resources.filtering import NOT_AVAILABLE, DevicesPrepared
 from wharfinger.plugins.dynamic_resources.needs import DeviceNeeds, needs_of
@@ -73,6 +83,7 @@ class DynamicResources(Plugin):
     reserves_prepared = True
     args_type = DynamicResourcesArgs
     kinds = KINDS
+    watches_pods = True
 
     def __init__(self, tables: Tables, args: DynamicResourcesArgs) -> None:
         super().__init__(tables, args)
@@ -84,10 +95,32 @@ class DynamicResources(Plugin):
     def observe(self, kind: str, old: Any, new: Any) -> None:
         self._catalogue.observe(kind, old, new)
 
+    # -- stand-ins, which hold devices, and the pods that use them: both have annotations
+
+    def concerned(self, shape: Shape) -> bool:
+        return False
+
+    def pod_added(self, pod: PodOnNode) -> None:
+        if isinstance(pod.pod, StandIn):
+            self._catalogue.held_by(pod)
+        elif (uid := self.tables.stand_in_users.on_nodes.get(pod.key)) and has_claims(pod.pod):
+            self._catalogue.used_by(pod.pod, uid)
+
+    def pod_replaced(self, pod: PodOnNode) -> None:
+        self.pod_added(pod)
+
+    def pod_removed(self, pod: PodOnNode) -> None:
+        if not isinstance(pod.pod, StandIn):
+            self._catalogue.not_used_by(pod.key)
+            return
+        self._catalogue.not_held_by(pod.key)
+        if not pod.assumed:
+            self._catalogue.holds.given.pop(pod.key, None)
+
     # -- filtering
 
     def pre_enqueue(self, pod: Pod) -> Status:
-        if pod.spec.resource_claims:
+        if pod.spec.resource_claims and not isinstance(pod, StandIn):
             try:
                 pod_claims(pod, self._catalogue.claims)
             except ClaimRefused as refused:
@@ -136,15 +169,22 @@ class DynamicResources(Plugin):
     # -- reserving and binding
 
     def reserve(self, pod: Pod, row: int, prepared: Prepared | None) -> Status:
-        if not isinstance(prepared, DevicesPrepared) or isinstance(pod, StandIn):
+        if not isinstance(prepared, DevicesPrepared):
             return SUCCESS
         needs = needs_of(pod, requests(pod), self._catalogue, self._timeout)
         if needs is None or needs.refusal is not None or needs != prepared.needs:
             return error("the pod's claims changed during scheduling")
-        plan = prepared.plan(row, new_share, needs.claims)
+        users = self.tables.stand_in_users
+        opened = users.assumed.get(pod.metadata.key, "") if self._catalogue.holds else ""
+        plan = prepared.plan(row, new_share, needs.claims, opened)
         if isinstance(plan, Status):
             return plan
         allocations = {} if plan is None else plan.allocations
+        if isinstance(pod, StandIn):
+            self._catalogue.holds.given[pod.metadata.key] = {name: each for (_, name), each in allocations.items()}
+            return SUCCESS
+        if opened:
+            self._catalogue.used_by(pod, opened)
         uids = {claim.key: claim.uid for claim in needs.claims}
         uids[pod.metadata.namespace, IN_MEMORY_NAME] = f"extended/{pod.metadata.uid}"
         for key, allocated in allocations.items():
@@ -159,6 +199,9 @@ class DynamicResources(Plugin):
 
     def unreserve(self, pod: Pod, row: int) -> None:
         self._settle(pod)
+        self._catalogue.holds.given.pop(pod.metadata.key, None)
+        if self._catalogue.holds:
+            self._catalogue.not_used_by(pod.metadata.key)
 
     def commit(self, pod: Pod) -> None:
         self._settle(pod)
@@ -169,11 +212,15 @@ class DynamicResources(Plugin):
         for uid in reserved.uids if reserved is not None else ():
             self._catalogue.settle(uid)
 
+    def pre_bind(self, pod: Pod, node_name: str) -> Mapping[str, str]:
+        given = self._catalogue.holds.given.get(pod.metadata.key)
+        return {HELD_DEVICES: devices_record(given)} if given else {}
+
     def before_binding(self, pod: Pod, node_name: str) -> Preparation | None:
         reserved = self._catalogue.reserved.get(pod.metadata.key)
         if reserved is None or (not reserved.claims and not reserved.allocations):
             return None
-        return ClaimsBound(self._catalogue, pod, reserved, self._timeout)
+        return ClaimsBound(self._catalogue, pod, node_name, reserved, self._timeout)
 
     # -- explanations
 
@@ -196,6 +243,7 @@ class DynamicResources(Plugin):
             WakeUp(CLASS, changed),
             WakeUp(SLICE, changed),
             WakeUp(TAINT_RULE, Action.ALL),
+            WakeUp(TEMPLATE, changed, lambda pod, old, new: isinstance(pod, StandIn)),
             # A pod that was not bound after all gives back the devices that were chosen for it.
             WakeUp(POD, Action.DELETE, _devices_returned),
         )

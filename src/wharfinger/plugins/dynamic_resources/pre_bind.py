@@ -39,10 +39,13 @@ class ReservedDevices(NamedTuple):
 class ClaimsBound(Preparation):
     """Writes what is reserved for an assumed pod, and waits until its devices are ready."""
 
-    def __init__(self, catalogue: DeviceCatalogue, pod: Pod, reserved: ReservedDevices, timeout: float) -> None:
+    def __init__(
+        self, catalogue: DeviceCatalogue, pod: Pod, node_name: str, reserved: ReservedDevices, timeout: float
+    ) -> None:
         self.timeout = timeout
         self._catalogue = catalogue
         self._pod = pod
+        self._node_name = node_name
         self._reserved = reserved
         self._bound: list[ObjectKey] = []  # claims that are reserved for the pod
         self._made: Claim | None = None  # the claim for extended resources
@@ -149,6 +152,11 @@ class ClaimsBound(Preparation):
         yield Write(POD, pod.namespace, pod.name, patch, "status")
 
     # -- waiting for devices
+
+    def waiting_for(self) -> tuple[str, str] | None:
+        if not any(waits_for_devices(claim) for claim in self._current()):
+            return None
+        return "BindingConditionsPending", f"waiting for binding conditions for device on node {self._node_name}"
 
     def check(self) -> Status | None:
         for claim in self._current():

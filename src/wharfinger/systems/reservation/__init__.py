@@ -34,9 +34,21 @@ class ReservationSystem(System):
         return ReservationSettings
 
     def kinds(self) -> Sequence[Kind]:
-        from wharfinger.systems.reservation.kinds import pod_migration_job, reservation, reservation_set
+        from wharfinger.systems.reservation.kinds import (
+            capacity_buffer,
+            pod_migration_job,
+            repack_policy,
+            reservation,
+            reservation_set,
+        )
 
-        return (*pod_migration_job.KINDS, *reservation.KINDS, *reservation_set.KINDS)
+        return (
+            *pod_migration_job.KINDS,
+            *reservation.KINDS,
+            *reservation_set.KINDS,
+            *repack_policy.KINDS,
+            *capacity_buffer.KINDS,
+        )
 
     def plugins(self) -> Sequence[type[Plugin]]:
         from wharfinger.systems.reservation.plugin.reservation import ReservationPlugin
@@ -81,9 +93,11 @@ class ReservationSystem(System):
         return handlers(context)
 
     def controllers(self) -> Mapping[str, Callable[[ControllerContext], Controller[Any]]]:
+        from wharfinger.systems.reservation.controllers.buffers import CapacityBufferController
         from wharfinger.systems.reservation.controllers.lifecycle import ReservationController
         from wharfinger.systems.reservation.controllers.migration import PodMigrationController
         from wharfinger.systems.reservation.controllers.quotas import ReservedQuotaController
+        from wharfinger.systems.reservation.controllers.repack_policies import RepackPolicyController
         from wharfinger.systems.reservation.controllers.sets import ReservationSetController
 
         return {
@@ -91,6 +105,8 @@ class ReservationSystem(System):
             "reservationset": ReservationSetController,
             "podmigration": PodMigrationController,
             "reservedquota": ReservedQuotaController,
+            "repackpolicy": RepackPolicyController,
+            "capacitybuffer": CapacityBufferController,
         }
 
     def commands(self) -> Mapping[str, Callable[[], click.Command]]:

@@ -11,3 +11,4 @@ class ReservationSettings(Block, frozen=True):
     honour_ignored_label: bool = False
     gc_seconds: Count = 24 * 3600  # how long ended reservations, sets and migrations are kept; 0: forever
     gc_interval_seconds: Positive = 60
+    repack_policies: bool = False  # whether RepackPolicies are carried out

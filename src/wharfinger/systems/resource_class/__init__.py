@@ -97,7 +97,6 @@ class ResourceClassSystem(System):
 
     def commands(self) -> Mapping[str, Callable[[], click.Command]]:
         return {
-            "capacity": command_of("wharfinger.systems.resource_class.commands.capacity"),
             "classes": command_of("wharfinger.systems.resource_class.commands.classes"),
             "device-agent": command_of("wharfinger.systems.resource_class.commands.device_agent"),
         }

@@ -11,11 +11,11 @@ from wharfinger.cli.options import cluster_options, open_client, output_option
 
 if TYPE_CHECKING:
     from wharfinger.api.configuration import Configuration
+    from wharfinger.api.node_groups import NodeGroup
     from wharfinger.api.registry import Registry
     from wharfinger.client.interface import Client
     from wharfinger.client.timers import Clock
     from wharfinger.systems.placement.rules.capacity import CapacityAnswer, CapacityQuestion
-    from wharfinger.systems.placement.rules.fitting import ScaleUpGroup
 
 
 @click.command("capacity")
@@ -94,20 +94,20 @@ def capacity(
     )
 
 
-def _groups(path: str) -> list[ScaleUpGroup]:
+def _groups(path: str) -> list[NodeGroup]:
     import yaml
 
-    from wharfinger.systems.placement.rules.fitting import BadScaleUpGroup, read_scale_up_group
+    from wharfinger.api.node_groups import BadNodeGroup, read_group
 
     found = []
     files = sorted(each for each in Path(path).iterdir() if each.is_file()) if Path(path).is_dir() else [Path(path)]
     for file in files:
         try:
             documents = [each for each in yaml.safe_load_all(file.read_text()) if each is not None]
-            found += [read_scale_up_group(each) for each in documents]
+            found += [read_group(each) for each in documents]
         except OSError as error:
             raise click.BadParameter(f"{file}: {error.strerror}", param_hint="--node-group") from error
-        except (yaml.YAMLError, BadScaleUpGroup) as error:
+        except (yaml.YAMLError, BadNodeGroup) as error:
             raise click.BadParameter(f"{file}: {error}", param_hint="--node-group") from error
     return found
 
@@ -145,7 +145,7 @@ def _question(path: str, replicas: int | None, namespace: str) -> CapacityQuesti
 
 def _ask(
     question: CapacityQuestion,
-    groups: list[ScaleUpGroup],
+    groups: list[NodeGroup],
     paths: tuple[str, ...],
     kubeconfig: str | None,
     context: str | None,
@@ -199,7 +199,7 @@ def _serve(
     cluster: str,
     member: tuple[str | None, str | None],
     hub: tuple[str | None, str | None],
-    groups: list[ScaleUpGroup],
+    groups: list[NodeGroup],
     times: tuple[str, str, str],
     once: bool,
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from wharfinger.cli.component import Running, Turn, read_configuration, run_component
+from wharfinger.cli.component import HealthEndpoint, Running, Turn, metrics_options, read_configuration, run_component
 from wharfinger.cli.options import cluster_options, open_client
 
 
@@ -25,10 +25,7 @@ from wharfinger.cli.options import cluster_options, open_client
     help="Run only on the replica that holds the lease.",
 )
 @click.option("--leader-elect-namespace", default="kube-system", show_default=True, help="The namespace of the lease.")
-@click.option(
-    "--metrics-port", type=click.IntRange(0, 65535), help="Serve /metrics, /healthz and /readyz on this port."
-)
-@click.option("--metrics-host", default="127.0.0.1", show_default=True, help="The address to serve these ports on.")
+@metrics_options
 @click.option(
     "--debug-port", type=click.IntRange(0, 65535), help="Serve /debug/placements/ on this port; see the docs."
 )
@@ -59,6 +56,7 @@ async def _run(
     leader_elect_namespace: str,
     metrics_port: int | None,
     metrics_host: str,
+    metrics_tls: bool,
     debug_port: int | None,
 ) -> None:
     from prometheus_client import CollectorRegistry
@@ -93,5 +91,5 @@ async def _run(
                 await debug.stop()
             await recorder.stop()
 
-    running = Running(leader_elect, metrics_port, metrics_host, leader_elect_namespace)
+    running = Running(leader_elect, HealthEndpoint(metrics_port, metrics_host, metrics_tls), leader_elect_namespace)
     await run_component(client, "wharf-placement", control, clock=clock, metrics=metrics, running=running)

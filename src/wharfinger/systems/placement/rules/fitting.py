@@ -1,104 +1,26 @@
 """Counts how many pods of a shape fit in a cluster, now and after scale-up, with the engine that schedules pods there.
 
-Node groups are the documents of `wharf capacity`; they are read here too, because no system imports another. Devices of
-ResourceClasses are part of the template of a group.
+Node groups are the documents of `wharf capacity`. Devices of ResourceClasses are part of the template of a group.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from wharfinger.api.configuration import API_VERSION
+from wharfinger.api.node_groups import NodeGroup
 from wharfinger.api.registry import Document, Registry
-from wharfinger.api.views import Node, Pod
+from wharfinger.api.views import Pod
 from wharfinger.api.views.base import view
-from wharfinger.api.views.meta import ObjectMeta
-from wharfinger.api.views.nodes import ComputeResource, NodeSpec, NodeStatus, Taint
-from wharfinger.api.views.pods import Quantities
 from wharfinger.engine import Decision, Engine
 from wharfinger.engine.outcome import NO_NODES
 from wharfinger.systems.placement.rules.capacity import CapacityAnswer, CapacityQuestion
 
-GROUP_KIND = "NodeGroup"
-GROUP_LABEL = "wharfinger.dev/node-group"  # the node label that names the node group
 _DEFAULT_PROFILE = "default-scheduler"
 _REASONS = 3  # in an answer
-
-
-class BadScaleUpGroup(ValueError):
-    """The document is not a valid NodeGroup; the message includes the field path."""
-
-
-class _GroupPart(msgspec.Struct, rename="camel", forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """Base class of the NodeGroup structs."""
-
-
-class GroupDevices(_GroupPart, frozen=True):
-    resource_name: str
-    count: int
-    properties: dict[str, str] = msgspec.field(default_factory=dict)
-
-
-class GroupTemplate(_GroupPart, frozen=True):
-    capacity: Quantities = msgspec.field(default_factory=dict)
-    labels: dict[str, str] = msgspec.field(default_factory=dict)
-    taints: tuple[Taint, ...] = ()
-    compute_resources: tuple[GroupDevices, ...] = ()
-
-
-class ScaleUpSpec(_GroupPart, frozen=True):
-    template: GroupTemplate
-    max_size: int = 1000
-    target_size: int | None = None  # nodes already requested, including those not registered yet
-
-
-class ScaleUpMetadata(_GroupPart, frozen=True):
-    name: str
-
-
-class ScaleUpGroup(_GroupPart, frozen=True):
-    """Nodes that can be added to a cluster."""
-
-    api_version: str
-    kind: str
-    metadata: ScaleUpMetadata
-    spec: ScaleUpSpec
-
-    @property
-    def name(self) -> str:
-        return self.metadata.name
-
-    def node(self, number: int) -> Node:
-        name, template = f"{self.name}-scale-up-{number}", self.spec.template
-        labels = {**template.labels, GROUP_LABEL: self.name, "kubernetes.io/hostname": name}
-        room: Quantities = {"pods": 110, **template.capacity}
-        devices = tuple(
-            ComputeResource(
-                f"{index}.{each.resource_name}",
-                each.resource_name,
-                each.properties,
-                tuple(f"{name}-{index}-{device}" for device in range(each.count)),
-            )
-            for index, each in enumerate(template.compute_resources)
-        )
-        status = NodeStatus(capacity=room, allocatable=room, compute_resources=devices)
-        return Node(ObjectMeta(name=name, uid=name, labels=labels), NodeSpec(taints=template.taints), status)
-
-
-def read_scale_up_group(document: Any) -> ScaleUpGroup:
-    """Raises BadScaleUpGroup."""
-    try:
-        group = msgspec.convert(document, ScaleUpGroup)
-    except msgspec.ValidationError as error:
-        raise BadScaleUpGroup(str(error)) from None
-    if (group.api_version, group.kind) != (API_VERSION, GROUP_KIND):
-        raise BadScaleUpGroup(f"expected apiVersion {API_VERSION}, kind {GROUP_KIND}")
-    return group
 
 
 def example_pod(question: CapacityQuestion, registry: Registry) -> Pod:
@@ -128,7 +50,7 @@ def answer_question(
     engine: Engine,
     question: CapacityQuestion,
     pod: Pod,
-    groups: Sequence[ScaleUpGroup] = (),
+    groups: Sequence[NodeGroup] = (),
     sizes: Mapping[str, int] | None = None,
     *,
     digest: str = "",
@@ -146,7 +68,7 @@ def answer_question(
             for group in groups:
                 free = max(0, group.spec.max_size - (sizes or {}).get(group.name, 0))
                 for number in range(min(free, left)):
-                    engine.set_node(node := group.node(number + 1))
+                    engine.set_node(node := group.node(f"{group.name}-scale-up-{number + 1}"))
                     added.append(node.metadata.name)
             after = _place(engine, question, pod, profile, placed) if added else "the node groups are at their limits"
         return CapacityAnswer(

@@ -20,6 +20,7 @@ from wharfinger.api.configuration import Configuration
 from wharfinger.api.errors import ApiError, NotFound
 from wharfinger.api.kinds.builtin import NODES
 from wharfinger.api.kubernetes_version import REFERENCE, KubernetesVersion
+from wharfinger.api.node_groups import GROUP_LABEL, NodeGroup
 from wharfinger.api.registry import Document, Registry
 from wharfinger.api.views import Pod
 from wharfinger.client.informer import Informer, InformerSet
@@ -42,7 +43,7 @@ from wharfinger.systems.placement.rules.capacity import (
     read_question,
     write_answer,
 )
-from wharfinger.systems.placement.rules.fitting import GROUP_LABEL, ScaleUpGroup, answer_question, example_pod
+from wharfinger.systems.placement.rules.fitting import answer_question, example_pod
 from wharfinger.systems.placement.scores.publish import FAILURES, ScorePublisher
 
 log = logging.getLogger(__name__)
@@ -196,7 +197,7 @@ class CapacityAgent:
     member: Client
     hub: Client
     registry: Registry
-    groups: Sequence[ScaleUpGroup] = ()
+    groups: Sequence[NodeGroup] = ()
     timing: CapacityTiming = field(default_factory=CapacityTiming)
     clock: Clock = field(default_factory=SystemClock)
     writes: int = 0  # requests that changed something on the hub

@@ -11,14 +11,22 @@ from wharfinger.admission.quota import QuotaExtension
 from wharfinger.admission.reads import Reads
 from wharfinger.admission.request import PASS, Request, Review
 from wharfinger.api import quota as rules
+from wharfinger.api.device_quota import device_claim_usage
 from wharfinger.api.errors import forbidden
 from wharfinger.api.kinds.builtin import NODES, PODS, RESOURCE_QUOTAS
 from wharfinger.api.quantity import BadQuantity, parse_nano
+from wharfinger.api.registry import Document
 from wharfinger.api.resource_names import PLAIN, ResourceNames
 from wharfinger.api.resources import Amounts
 from wharfinger.api.selectors import BadSelector
 from wharfinger.api.views import Node, Pod, ResourceQuota, decode, view
 from wharfinger.api.views.pods import Container, PodSpec, ResourceRequirements
+from wharfinger.systems.reservation.admission.device_quota import (
+    ClaimTemplates,
+    StoredClaimTemplates,
+    devices_of,
+    left_of,
+)
 from wharfinger.systems.reservation.admission.resizing import stored_pods_on
 from wharfinger.systems.reservation.kinds.names import RESERVATIONS
 from wharfinger.systems.reservation.kinds.views import Reservation
@@ -49,6 +57,9 @@ class ClusterLookup(Protocol):
 
     def pods_on(self, node: str) -> Iterable[Pod]: ...
 
+    @property
+    def claims(self) -> ClaimTemplates: ...
+
 
 def reserved(
     reservations: Iterable[Reservation],
@@ -69,6 +80,7 @@ def reserved(
         key=lambda pod: (pod.metadata.creation_timestamp or "~", pod.metadata.name),
     )
     total: Amounts = {}
+    devices: Amounts = {}
     for reservation in sorted(found, key=lambda each: (each.metadata.creation_timestamp, each.metadata.name)):
         elsewhere = [
             pod
@@ -80,18 +92,31 @@ def reserved(
             continue
         node = lookup.node(reservation.status.node_name) if reservation.holds else None
         free = _free_on(node, known, lookup)
+        users = [pod for pod in (*running, *elsewhere) if uses(pod) == reservation.metadata.uid]
         for pod in _owners_among(reservation, waiting):
             # An unscheduled owner that can use the reservation is expected to, so it is charged instead of it.
             if not can_use(pod, share, node, free):
                 continue
             waiting.remove(pod)
             share.add(pod)
+            users.append(pod)
             if reservation.once or not any(share.unused(name) for name in share.reserved):
                 break
         for name in share.reserved:
             if amount := share.unused(name):
                 total[name] = total.get(name, 0) + amount
-    return _quota_names(total, names)
+        rules.add(devices, _devices_left(reservation, namespace, users, lookup.claims))
+    charged = _quota_names(total, names)
+    rules.add(charged, devices)
+    return charged
+
+
+def _devices_left(reservation: Reservation, namespace: str, users: Iterable[Pod], templates: ClaimTemplates) -> Amounts:
+    """What is charged for devices that the reservation holds for claims, and that no user has yet."""
+    wanted = devices_of(template_of(reservation).spec, namespace, templates)
+    if not wanted:
+        return {}
+    return left_of(wanted, (devices_of(pod.spec, pod.metadata.namespace, templates) for pod in users))
 
 
 def _free_on(node: Node | None, reservations: Sequence[Reservation], lookup: ClusterLookup) -> Callable[[], Amounts]:
@@ -157,6 +182,7 @@ class StoredReservedQuota:
 
     def __init__(self, objects: Reads) -> None:
         self._objects = objects
+        self.claims: ClaimTemplates = StoredClaimTemplates(objects)
 
     def reservations(self) -> list[Reservation]:
         return [decode(kept.data, Reservation) for kept in self._objects.scan(RESERVATIONS)]
@@ -232,6 +258,35 @@ class ReservedRoomReviewer:
         rules.add(used, kept)
         why = _refusal(self._lookup.quotas(request.namespace), wanted, used)
         return Review(denied=forbidden(PODS.group, PODS.plural, request.name, why)) if why else PASS
+
+
+class ReservedDevicesLookup(ReservedQuotaLookup, Protocol):
+    def claims_in(self, namespace: str) -> Iterable[Document]: ...
+
+
+class ReservedDevicesReviewer:
+    """The same for new ResourceClaims, which would need devices that are reserved."""
+
+    def __init__(self, lookup: ReservedDevicesLookup) -> None:
+        self._lookup = lookup
+
+    def review(self, request: Request) -> Review:
+        if request.object is None or request.operation != "CREATE" or request.subresource:
+            return PASS
+        namespace, lookup = request.namespace, self._lookup
+        kept = reserved(lookup.reservations(), lookup.pods(namespace), namespace, lookup)
+        extended = lookup.claims.extended()
+        charge = device_claim_usage(request.object, extended, {})
+        wanted = {name: amount for name, amount in charge.items() if name in kept}
+        if not wanted:
+            return PASS
+        used: Amounts = {}
+        for claim in lookup.claims_in(namespace):
+            rules.add(used, device_claim_usage(claim, extended, {}))
+        rules.add(used, kept)
+        why = _refusal(lookup.quotas(namespace), wanted, used)
+        resource = request.resource
+        return Review(denied=forbidden(resource.group, resource.plural, request.name, why)) if why else PASS
 
 
 def _with(pods: Iterable[Pod], coming: Pod | None) -> list[Pod]:

@@ -9,16 +9,23 @@ from collections.abc import Iterable, Iterator
 from wharfinger.admission.request import Request
 from wharfinger.api.errors import NotFound
 from wharfinger.api.keys import ObjectKey
-from wharfinger.api.kinds.builtin import NODES, PODS, RESOURCE_QUOTAS
+from wharfinger.api.kinds.builtin import NODES, PODS, RESOURCE_CLAIMS, RESOURCE_QUOTAS
+from wharfinger.api.registry import Document
 from wharfinger.api.views import Node, Pod, ResourceQuota, view
 from wharfinger.client.timers import SystemClock
-from wharfinger.systems.reservation.admission.quota import ReservationQuotaReviewer, ReservedRoomReviewer
+from wharfinger.systems.reservation.admission.device_quota import ClaimTemplates, WatchedClaimTemplates
+from wharfinger.systems.reservation.admission.quota import (
+    ReservationQuotaReviewer,
+    ReservedDevicesReviewer,
+    ReservedRoomReviewer,
+)
 from wharfinger.systems.reservation.admission.resizing import RESIZE, GrowingPod
 from wharfinger.systems.reservation.kinds.names import RESERVATIONS
 from wharfinger.systems.reservation.kinds.views import Reservation
 from wharfinger.systems.reservation.settings import ReservationSettings
 from wharfinger.webhook.handler import Answer, Rule, WebhookContext, WebhookHandler
 
+_DOCUMENT: type[Document] = dict
 WATCH_LAG_SECONDS = 2.0  # seconds an admitted object counts before a watch reports it; a later step may still reject it
 
 
@@ -33,6 +40,9 @@ class WatchedReservedQuota:
         self._quotas = context.informers.of(RESOURCE_QUOTAS, ResourceQuota)
         self._reservations = context.informers.of(RESERVATIONS, Reservation)
         self._reservations.optional = True
+        self.claims: ClaimTemplates = WatchedClaimTemplates(context.informers)
+        self._claims = context.informers.of(RESOURCE_CLAIMS, _DOCUMENT)
+        self._claims.optional = True
         self._admitted: dict[tuple[str, str, str], tuple[float, Pod | Reservation]] = {}
 
     def admitted(self, request: Request) -> None:
@@ -67,6 +77,9 @@ class WatchedReservedQuota:
     def pods_on(self, node: str) -> Iterable[Pod]:
         return self._by_node.get(node)
 
+    def claims_in(self, namespace: str) -> Iterable[Document]:
+        return [each for each in self._claims if each["metadata"].get("namespace") == namespace]
+
     def quotas(self, namespace: str) -> Iterable[ResourceQuota]:
         found = (quota for quota in self._quotas if quota.metadata.namespace == namespace)
         return sorted(found, key=lambda quota: quota.metadata.name)
@@ -75,15 +88,22 @@ class WatchedReservedQuota:
 class ReservationQuotaHandler(WebhookHandler):
     name = "reservation-quota"
     order = 200  # after the other handlers, as a rejected object uses no quota
-    rules = (Rule("", (PODS.plural,), ("CREATE",)), Rule(RESERVATIONS.group, (RESERVATIONS.plural,)))
+    rules = (
+        Rule("", (PODS.plural,), ("CREATE",)),
+        Rule(RESOURCE_CLAIMS.group, (RESOURCE_CLAIMS.plural,), ("CREATE",)),
+        Rule(RESERVATIONS.group, (RESERVATIONS.plural,)),
+    )
 
     def __init__(self, context: WebhookContext) -> None:
         self._lookup = WatchedReservedQuota(context)
         now = SystemClock().now
         self._pods = ReservedRoomReviewer(self._lookup, now)
         self._reservations = ReservationQuotaReviewer(self._lookup, now)
+        self._claims = ReservedDevicesReviewer(self._lookup)
 
     async def review(self, request: Request, *, mutating: bool) -> Answer:
+        if request.resource.plural == RESOURCE_CLAIMS.plural:
+            return Answer(self._claims.review(request))
         reviewer = self._pods if request.resource.plural == PODS.plural else self._reservations
         review = reviewer.review(request)
         if review.denied is None and request.operation == "CREATE" and not request.dry_run and request.name:

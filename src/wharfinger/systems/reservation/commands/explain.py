@@ -70,6 +70,12 @@ class ReservationExplanation:
     left: dict[str, str]  # what no consumer uses, by resource
     placing: PodExplanation | None
 
+    @property
+    def devices(self) -> list[str]:
+        from wharfinger.devices.held_record import held_devices
+
+        return [f"{each.pool}/{each.device}" for each in held_devices(self.reservation.metadata.annotations)]
+
     def document(self) -> Document:
         status = self.reservation.status
         found: Document = {
@@ -78,6 +84,7 @@ class ReservationExplanation:
             "node": status.node_name or None,
             "reserved": dict(status.allocatable),
             "left": self.left,
+            **({"devices": self.devices} if self.devices else {}),
             "consumers": [f"{owner.namespace}/{owner.name}" for owner in status.current_owners],
         }
         if self.reason:
@@ -130,9 +137,10 @@ def reservation_text(story: ReservationExplanation, *, everything: bool) -> str:
     lines = [f"Reservation {found['reservation']}: {found['phase']}{where}"]
     if story.reason:
         lines.append(f"Reason: {story.reason}")
-    if found["reserved"]:
+    if found["reserved"] or story.devices:
         amounts = (f"{name} {quantity} ({story.left[name]} left)" for name, quantity in found["reserved"].items())
-        lines.append(f"Holds: {', '.join(amounts)}")
+        devices = [f"devices {', '.join(story.devices)}"] if story.devices else []
+        lines.append(f"Holds: {', '.join([*amounts, *devices])}")
         lines.append(f"Used by: {', '.join(found['consumers']) or 'nobody'}")
     if story.placing is not None:
         verdict, _, rest = pod_text(story.placing, everything=everything).partition("\n")

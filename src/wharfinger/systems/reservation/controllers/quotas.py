@@ -16,6 +16,7 @@ from wharfinger.api.resources import Amounts
 from wharfinger.api.views import Node, Pod, ResourceQuota
 from wharfinger.controllers.context import ContextController, ControllerContext
 from wharfinger.controllers.pod_owner import BATCH_WINDOW
+from wharfinger.systems.reservation.admission.device_quota import ClaimTemplates, WatchedClaimTemplates
 from wharfinger.systems.reservation.admission.quota import charged_namespace, reserved
 from wharfinger.systems.reservation.kinds.names import RESERVATIONS
 from wharfinger.systems.reservation.kinds.views import Reservation
@@ -32,6 +33,7 @@ class WatchedCluster:
         self._pods = context.informers.of(PODS, Pod)
         self._by_node = self._pods.index("node", lambda pod: [pod.spec.node_name] if pod.spec.node_name else [])
         self._nodes = context.informers.of(NODES, Node)
+        self.claims: ClaimTemplates = WatchedClaimTemplates(context.informers)
 
     def pod(self, namespace: str, name: str) -> Pod | None:
         return self._pods.get(name, namespace)

@@ -118,6 +118,7 @@ class Placing(Prepared, Overlays):
             tables.resource_names[number]
             for number, amount in self._wanted
             if amount + held.get(number, 0) > tables.allocatable[number].cells[row]
+            and not tables.is_by_devices(tables.resource_names[number], row)
         ]
         return self.refuse(unresolvable(*(f"Insufficient {name}" for name in short))) if short else 0
 
@@ -128,6 +129,7 @@ class Placing(Prepared, Overlays):
             tables.pod_count.cells[row] >= tables.pod_limit.cells[row]
             or any(
                 tables.allocatable[number].cells[row] - tables.requested[number].cells[row] < amount
+                and not tables.is_by_devices(tables.resource_names[number], row)
                 for number, amount in self._wanted
             )
         )

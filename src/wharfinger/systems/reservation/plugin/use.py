@@ -68,6 +68,7 @@ class Using(Prepared, Overlays):
         self.widens = not self.required
         self._requests = {**shape.requests, PODS: 1}
         self._wanted = tables.charge(shape)
+        self._claims = bool(shape.pod.spec.resource_claims)
         self._no_match = self.refuse(unresolvable(NO_MATCH))
         self._not_met = self.refuse(unschedulable(NOT_MET))
         self._matched: dict[int, dict[int, ReservationHolding]] = {}  # by row and holding number
@@ -156,7 +157,10 @@ class Using(Prepared, Overlays):
         return demands.accepts(holding.reservation, node.metadata.labels)
 
     def _shares(self, holding: ReservationHolding) -> bool:
-        """Whether it holds a resource that the pod requests. A pod without requests may use one that holds nothing."""
+        """Whether it holds a resource that the pod requests, or devices for claims if the pod has some. A pod without
+        requests may use one that holds nothing."""
+        if self._claims and holding.stand_in.pod.spec.resource_claims:
+            return True
         if not self._wanted:
             return not holding.reserved
         return any(self._requests.get(name) for name in holding.names if name != PODS)
@@ -187,7 +191,8 @@ class Using(Prepared, Overlays):
             return False
         tables, reserved, allocated, inner = self._tables, holding.reserved, holding.allocated, holding.inner
         for number, amount in self._wanted:
-            if tables.resource_names[number] in tables.handled:
+            name = tables.resource_names[number]
+            if name in tables.handled or tables.is_by_devices(name, row):
                 continue  # checked by the plugin that handles the resource
             used = tables.requested[number].cells[row]
             if number in reserved:

@@ -58,7 +58,9 @@ def command(
         stand_ins,
         lambda pod: next((uid for each in others if (uid := each.used_by(pod))), ""),
     )
-    lines = [*lines, *device_report(classes, *devices)]
+    device_classes, slices, claims = devices
+    holding = [each for each in stand_ins if each.spec.node_name]
+    lines = [*lines, *device_report(classes, device_classes, slices, claims, holding)]
     if names:
         lines = [line for line in lines if line.name in names or line.alias in names]
         known = {name for line in lines for name in (line.name, line.alias)}

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from wharfinger.api.registry import Document
+from wharfinger.devices.held_record import held_devices
 from wharfinger.devices.selectors import BadSelectorExpression, SelectorError, device_selector
 from wharfinger.devices.slices import DeviceContent
+from wharfinger.framework.stand_ins import StandIn
 from wharfinger.systems.resource_class.kinds.views import ResourceClass
 from wharfinger.systems.resource_class.plugin.report import ClassLine, NodeLine, ResourceLine
 from wharfinger.systems.resource_class.rules.compute_resources import compute_resource_name
@@ -21,9 +23,12 @@ def device_report(
     device_classes: Iterable[Document],
     slices: Sequence[Document],
     claims: Iterable[Document],
+    stand_ins: Iterable[StandIn] = (),
 ) -> list[ClassLine]:
-    """ResourceClasses that name a driver, then DeviceClasses that are not theirs, then drivers, each sorted by name."""
-    groups = device_groups(slices, claims)
+    """ResourceClasses that name a driver, then DeviceClasses that are not theirs, then drivers, each sorted by name.
+    `stand_ins` may hold devices for pods to come."""
+    held = {each for stand_in in stand_ins for each in held_devices(stand_in.metadata.annotations)}
+    groups = device_groups(slices, claims, held)
     named = sorted((each for each in classes if each.spec.driver), key=lambda each: each.name)
     lines = [_line(each.name, driver_resource(each.spec.driver), groups, class_matches(each)) for each in named]
     for line, each in zip(lines, named):
@@ -67,7 +72,8 @@ def _line(name: str, raw: str, groups: Iterable[DeviceGroup], wanted: GroupTest 
             for group in found
         )
         devices, used = sum(each.devices for each in resources), sum(group.used for group in found)
-        line.nodes.append(NodeLine(node, devices, used, devices - used, resources))
+        reserved = sum(group.reserved for group in found)
+        line.nodes.append(NodeLine(node, devices, used, devices - used - reserved, resources, reserved))
     return line
 
 

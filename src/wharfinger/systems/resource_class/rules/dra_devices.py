@@ -5,7 +5,7 @@ The status of ResourceClaims says which devices are in use.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
@@ -32,14 +32,18 @@ class DeviceGroup(msgspec.Struct):
     properties: Mapping[str, str]
     devices: list[DeviceName] = msgspec.field(default_factory=list)
     used: int = 0
+    reserved: int = 0  # held by reservations, and not used
 
     @property
     def free(self) -> int:
-        return len(self.devices) - self.used
+        return len(self.devices) - self.used - self.reserved
 
 
-def device_groups(slices: Iterable[Document], claims: Iterable[Document] = ()) -> list[DeviceGroup]:
-    """What is published in the newest generation of each pool, by node, driver and properties."""
+def device_groups(
+    slices: Iterable[Document], claims: Iterable[Document] = (), held: Collection[DeviceName] = ()
+) -> list[DeviceGroup]:
+    """What is published in the newest generation of each pool, by node, driver and properties. `held` are the devices that
+    reservations hold."""
     used = {
         _name_of(result) for claim in claims for result in allocation_results(claim) if not result.get("adminAccess")
     }
@@ -55,6 +59,7 @@ def device_groups(slices: Iterable[Document], claims: Iterable[Document] = ()) -
             name = (driver, pool, device.get("name") or "")
             group.devices.append(name)
             group.used += name in used
+            group.reserved += name in held and name not in used
     return [groups[key] for key in sorted(groups)]
 
 

@@ -1,4 +1,4 @@
-"""Who may read the metrics of the webhook: bearer tokens are checked by the API server, as for its own `/metrics`."""
+"""Who may read the metrics of a process: bearer tokens are checked by the API server, as for its own `/metrics`."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""What nodes to add, what nodes to remove, and what fits; see README.md."""

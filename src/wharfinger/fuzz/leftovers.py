@@ -1,0 +1,140 @@
+"""What must not be left over at rest: copies that differ from what the API server holds, work that nobody finished, tasks
+and entries of caches that nobody needs any more."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec.structs import replace
+
+from wharfinger.api.errors import ApiError
+from wharfinger.api.registry import Document
+from wharfinger.client.informer import Informer
+from wharfinger.client.interface import Client
+from wharfinger.fuzz.history import PlainHistory, condition, is_deleting, is_terminal, node_of, title
+from wharfinger.node.annotations import DOWN
+from wharfinger.scheduler.scheduler import Scheduler
+
+# -- copies
+
+
+def informers() -> list[Informer[Any]]:
+    """Every informer that is running, in whichever component."""
+    found = []
+    for task in asyncio.all_tasks():
+        work = task.get_coro()
+        if inspect.iscoroutine(work) and work.__qualname__ == "Informer.run":
+            found.append(inspect.getcoroutinelocals(work)["self"])
+    return sorted(found, key=lambda each: each.resource.group_plural)
+
+
+async def stale_copies(client: Client) -> list[str]:
+    """What informers have differs from what a list of the same objects shows."""
+    found: set[str] = set()
+    for informer in informers():
+        try:
+            page = await client.send(replace(informer._request, limit=0))
+        except ApiError:
+            continue  # a kind that is not served
+        listed, known = _versions(page.items), _versions(informer.items.values())
+        if not informer.synced:
+            found.add(f"an informer of {informer.resource.group_plural} is not synced")
+        for key in sorted(listed.keys() | known.keys()):
+            if listed.get(key) != known.get(key):
+                found.add(
+                    f"an informer of {informer.resource.group_plural} has version {known.get(key)} of "
+                    f"{'/'.join(key).lstrip('/')}, but there is {listed.get(key)}"
+                )
+    return sorted(found)
+
+
+def _versions(items: Any) -> dict[tuple[str, str], str]:
+    found = {}
+    for item in items:
+        if isinstance(item, dict):
+            metadata = item["metadata"]
+            found[metadata.get("namespace") or "", metadata["name"]] = str(metadata["resourceVersion"])
+        else:
+            found[item.metadata.namespace, item.metadata.name] = str(item.metadata.resource_version)
+    return found
+
+
+def table_differences(scheduler: Scheduler, fresh: Scheduler) -> list[str]:
+    """Where the tables of a scheduler differ from those of one that was loaded just now."""
+    one, other = _rows(scheduler), _rows(fresh)
+    return [
+        f"node {name}: the scheduler counts {one.get(name)}; a new one counts {other.get(name)}"
+        for name in sorted(one.keys() | other.keys())
+        if one.get(name) != other.get(name)
+    ]
+
+
+def _rows(scheduler: Scheduler) -> dict[str, dict[str, Any]]:
+    tables = scheduler.engine.tables
+    found = {}
+    for name, row in tables.row_of.items():
+        found[name] = {
+            "pods": sorted("/".join(key) for key in tables.pods_on[row]),
+            **{
+                resource: amount
+                for number, resource in enumerate(tables.resource_names)
+                if (amount := int(tables.requested[number].cells[row]))
+            },
+        }
+    return found
+
+
+# -- work
+
+
+def unfinished_work(history: PlainHistory) -> Iterator[str]:
+    """What kubelets and the controllers of workloads have not done."""
+    for pod in history.of("pods"):
+        node = history.objects["nodes"].get(("", node_of(pod)))
+        if node is None or DOWN in (node["metadata"].get("annotations") or {}):
+            continue
+        if condition(node, "Ready").get("status") == "Unknown":
+            continue  # in a simulation, nodes are as reported, and this one is silent
+        if is_deleting(pod):
+            if not pod["metadata"].get("finalizers"):
+                yield f"pod {title(pod)} is being deleted, and its kubelet does not end it"
+        elif not _has_started(pod) and not (pod["spec"].get("volumes") or pod["spec"].get("resourceClaims")):
+            yield f"pod {title(pod)} is on node {node_of(pod)}, and its kubelet does not start it"
+    owned = Counter(
+        owner["uid"]
+        for pod in history.of("pods")
+        if not is_terminal(pod) and not is_deleting(pod)
+        for owner in pod["metadata"].get("ownerReferences") or ()
+    )
+    for each in history.of("replicasets"):
+        wanted, there = each["spec"].get("replicas", 1), owned[each["metadata"]["uid"]]
+        if wanted != there and not is_deleting(each) and condition(each, "ReplicaFailure").get("status") != "True":
+            yield f"replica set {title(each)} has {there} pods, and wants {wanted}"
+
+
+def _has_started(pod: Document) -> bool:
+    return (pod.get("status") or {}).get("phase") in ("Running", "Succeeded", "Failed")
+
+
+# -- tasks and entries
+
+
+def task_counts() -> Counter[str]:
+    """How many tasks there are of each kind."""
+    return Counter(getattr(task.get_coro(), "__qualname__", "") for task in asyncio.all_tasks())
+
+
+def left_entries(scheduler: Scheduler) -> Iterator[str]:
+    """Entries of the scheduler about items that do not wait any more."""
+    waiting = {each.key for each in scheduler.state.queue}
+    for key in scheduler.state.cycle.diagnoses:
+        if key not in waiting:
+            yield f"{'/'.join(key)} does not wait, but a diagnosis of it is kept"
+    for node, nominated in scheduler.engine.tables.nominated.items():
+        for key in nominated:
+            if key not in waiting:
+                yield f"{'/'.join(key)} does not wait, but room is kept for it on node {node}"

@@ -1,0 +1,47 @@
+"""Plans moves for a snapshot: loads it, finds a plan, and proves the moves in the simulated cluster."""
+
+from __future__ import annotations
+
+from wharfinger.repack.finding import BadGoal, RepackOptions, find_plan
+from wharfinger.repack.jobs import KIND
+from wharfinger.repack.movable import BadCost
+from wharfinger.repack.plans import RepackGoal, RepackPlan
+from wharfinger.scenario import runner
+from wharfinger.scheduler import profiles
+from wharfinger.scheduler.scheduler import Scheduler, SchedulerOptions
+from wharfinger.simulate.cluster import SimulatedCluster
+from wharfinger.simulate.inputs import BadInput, Inputs
+from wharfinger.simulate.repack_proof import prove
+from wharfinger.simulate.simulation import SimulationOptions, apply_manifests, prepare
+
+
+def repack(cluster: Inputs, goal: RepackGoal, options: RepackOptions) -> RepackPlan:
+    """The plan for the goal. Raises BadInput if nodes or pods that it names do not exist."""
+    begin = cluster.start() if options.start is None else options.start
+    world = SimulatedCluster(cluster.configuration, start=begin, seed=options.seed)
+    try:
+        return world.loop.complete(_repack(world, cluster, goal, options))
+    finally:
+        world.close()
+
+
+async def _repack(world: SimulatedCluster, cluster: Inputs, goal: RepackGoal, options: RepackOptions) -> RepackPlan:
+    results = runner.Results()
+    loading = SimulationOptions(seed=options.seed, progress=options.progress, once=True)
+    await apply_manifests(world, await prepare(world, cluster, loading, results), loading, results)
+    await world.settle()
+    configuration = profiles.load(cluster.configuration.scheduler, settings=cluster.configuration)
+    client = world.client("", lambda warning: None)
+    scheduler = Scheduler(client, world.clock, configuration, world.registry, SchedulerOptions(seed=options.seed))
+    await scheduler.load()
+    try:
+        found = find_plan(scheduler.engine, scheduler.pods(), goal, options)
+    except BadGoal as error:
+        raise BadInput(error.problems) from error
+    except BadCost as error:
+        raise BadInput([str(error)]) from error
+    finally:
+        await scheduler.stop()
+    if options.proof and found.moves and found.reached and world.registry.find(KIND) is not None:
+        found.surprise = await prove(world, found.moves, options.progress)
+    return found

@@ -1,0 +1,206 @@
+"""A cluster from nothing: a real control plane, and one real node with kubelet, containerd and kube-proxy.
+
+The API server, the kubelet and Services are reached at addresses that only this machine has.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.kubernetes.binaries import Binaries
+from tests.kubernetes.cluster import OURS, ROOT, Cluster, Process, free_port
+from tests.real_node.machine import Kubelet, Machine
+
+NODE = "real-1"
+# Not those of the other tests of this tier, so that both can run at once.
+ADDRESS = "10.89.255.1"  # of the node, on the loopback interface
+PODS = "10.89.0.0/24"
+SERVICES, KUBERNETES = "10.97.0.0/16", "10.97.0.1"
+KUBELET, PROXY = f"system:node:{NODE}", "system:kube-proxy"
+KUBELET_CLIENT = "kube-apiserver-kubelet-client"
+
+
+class NodeCluster(Cluster):
+    """`start` returns when the API server is ready, `join` when the node is."""
+
+    def __init__(self, binaries: Binaries, folder: Path, machine: Machine) -> None:
+        super().__init__(binaries, folder)
+        self.machine = machine
+        self.kubelet: Kubelet | None = None
+        self._proxy: Process | None = None
+
+    def _write_files(self) -> None:
+        super()._write_files()
+        names = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
+        server = self._authority.issue("kube-apiserver", hosts=names, addresses=("127.0.0.1", ADDRESS, KUBERNETES))
+        client = self._authority.issue(KUBELET_CLIENT)
+        for name, data in (
+            ("server.crt", server.certificate),
+            ("server.key", server.key),
+            ("kubelet-client.crt", client.certificate),
+            ("kubelet-client.key", client.key),
+        ):
+            (self.folder / name).write_bytes(data)
+        with (self.folder / "tokens.csv").open("a") as tokens:
+            for user, group in ((KUBELET, "system:nodes"), (PROXY, "")):
+                token = secrets.token_hex(16)
+                tokens.write(f'{token},{user},{user},"{group}"\n')
+                self._write_kubeconfig(self._kubeconfig_of(user), token, f"https://{ADDRESS}:{self.port}")
+
+    def start(self, *, controllers: bool = True, apiserver: Sequence[str] = ()) -> None:
+        subprocess.run(["ip", "address", "replace", f"{ADDRESS}/32", "dev", "lo"], check=True)
+        files = str(self.folder)
+        more = ["--bind-address", "0.0.0.0", "--advertise-address", ADDRESS, "--endpoint-reconciler-type", "lease"]
+        more += ["--service-cluster-ip-range", SERVICES, "--authorization-mode", "Node"]
+        more += ["--enable-admission-plugins", "NodeRestriction"]
+        more += ["--kubelet-client-certificate", f"{files}/kubelet-client.crt"]
+        more += ["--kubelet-client-key", f"{files}/kubelet-client.key"]
+        more += ["--kubelet-preferred-address-types", "InternalIP"]
+        super().start(controllers=controllers, apiserver=[*more, *apiserver])
+        self.start_kube_scheduler({})
+        self.kubectl(
+            "create",
+            "clusterrolebinding",
+            KUBELET_CLIENT,
+            "--clusterrole=system:kubelet-api-admin",
+            f"--user={KUBELET_CLIENT}",
+        )
+
+    def join(self) -> None:
+        """Starts the kubelet and kube-proxy."""
+        configuration = self.folder / "kubelet.json"
+        configuration.write_text(
+            json.dumps(
+                {
+                    "apiVersion": "kubelet.config.k8s.io/v1beta1",
+                    "kind": "KubeletConfiguration",
+                    "containerRuntimeEndpoint": self.machine.runtime,
+                    "authentication": {
+                        "anonymous": {"enabled": False},
+                        "webhook": {"enabled": True},
+                        "x509": {"clientCAFile": str(self.folder / "ca.crt")},
+                    },
+                    "authorization": {"mode": "Webhook"},
+                    "maxPods": 200,
+                }
+            )
+        )
+        arguments = [f"--config={configuration}", f"--kubeconfig={self._kubeconfig_of(KUBELET)}"]
+        arguments += [
+            f"--cert-dir={self.folder / 'kubelet-pki'}",
+            f"--hostname-override={NODE}",
+            f"--node-ip={ADDRESS}",
+        ]
+        self.kubelet = Kubelet(self.binaries["kubelet"], self.machine, NODE, arguments, free_port())
+        self.kubelet.start()
+        self._start_proxy()
+        self.until(self.node_is_ready, "the node is ready")
+
+    def node_is_ready(self) -> bool:
+        answer = self.api().ask("GET", f"/api/v1/nodes/{NODE}")
+        if answer.status != 200:
+            return False
+        taints = answer.json["spec"].get("taints")
+        conditions = answer.json["status"].get("conditions", ())
+        return not taints and any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+    def _start_proxy(self) -> None:
+        file = self.folder / "kube-proxy.json"
+        file.write_text(
+            json.dumps(
+                {
+                    "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+                    "kind": "KubeProxyConfiguration",
+                    "mode": "nftables",  # all in tables of its own, so that nothing else on the machine changes
+                    "hostnameOverride": NODE,
+                    "clusterCIDR": PODS,
+                    "clientConnection": {"kubeconfig": str(self._kubeconfig_of(PROXY))},
+                    "healthzBindAddress": f"127.0.0.1:{free_port()}",
+                    "metricsBindAddress": f"127.0.0.1:{free_port()}",
+                    "conntrack": {"maxPerCore": 0, "min": 0},
+                }
+            )
+        )
+        self._proxy = self._run("kube-proxy", [self.binaries["kube-proxy"], "--config", file])
+
+    def reboot(self) -> None:
+        """The node: everything on it stops at once, and starts again."""
+        assert self.kubelet is not None and self._proxy is not None
+        self.kubelet.stop()
+        self.end(self._proxy)
+        remove_services()
+        self.machine.reboot()
+        self.kubelet.start()
+        self._start_proxy()
+
+    def stop(self) -> None:
+        if self.kubelet is not None:
+            self.kubelet.stop()
+        super().stop()
+        remove_services()
+        subprocess.run(["ip", "address", "delete", f"{ADDRESS}/32", "dev", "lo"], check=False, capture_output=True)
+
+    # Ours
+
+    def deployments(self) -> list[str]:
+        return sorted(each["metadata"]["name"] for each in self.items(f"/apis/apps/v1/namespaces/{OURS}/deployments"))
+
+    def wait_for_rollout(self, *names: str, seconds: int = 180) -> None:
+        for name in names or self.deployments():
+            said = self.kubectl(
+                "rollout", "status", f"deployment/{name}", "-n", OURS, f"--timeout={seconds}s", check=False
+            )
+            assert "successfully rolled out" in said, f"{said}\n{self.why(OURS)}"
+
+    def why(self, namespace: str) -> str:
+        """What there is to say about pods that do not become ready."""
+        wide = self.kubectl("get", "pods,events", "-n", namespace, "-o", "wide", check=False)
+        logs = [
+            f"== {each['metadata']['name']}\n"
+            + self.kubectl("logs", "-n", namespace, each["metadata"]["name"], "--tail=20", check=False)
+            for each in self.items(f"/api/v1/namespaces/{namespace}/pods")
+        ]
+        return "\n".join([wide, *logs])
+
+
+def remove_services() -> None:
+    """The tables of kube-proxy, which stay when it ends."""
+    for family in ("ip", "ip6"):
+        subprocess.run(["nft", "delete", "table", family, "kube-proxy"], check=False, capture_output=True)
+
+
+def everything(cluster: Cluster) -> set[tuple[str, str, str]]:
+    """Kind, namespace and name of every object that can be listed, except for what comes and goes by itself."""
+    passing = {"Event", "Lease", "EndpointSlice", "Endpoints", "Pod", "ReplicaSet", "IPAddress"}
+    names = cluster.kubectl("api-resources", "--verbs=list", "-o", "name").split()
+    found: set[tuple[str, str, str]] = set()
+    listed = json.loads(cluster.kubectl("get", ",".join(names), "-A", "-o", "json"))
+    for each in listed["items"]:
+        metadata = each["metadata"]
+        if each["kind"] not in passing or metadata["name"].startswith("wharf"):
+            found.add((each["kind"], metadata.get("namespace", ""), metadata["name"]))
+    return found
+
+
+def run_image_builder(*arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "scripts.image", *arguments],
+        cwd=ROOT,
+        env=dict(os.environ),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+Document = dict[str, Any]
