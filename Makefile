@@ -11,7 +11,7 @@ EMPTY :=
 SPACE := $(EMPTY) $(EMPTY)
 COMMA := ,
 
-.PHONY: help run web test test-web test-without-systems test-kubernetes test-predictions test-scenarios-embedded test-solver test-node test-conformance bench-kubernetes image chart reference docs man release check-wheels test-pythons lint format setup bench fuzz fuzz-api fuzz-kills soak lock clean test-node-whole
+.PHONY: help run web test test-web test-without-systems test-kubernetes test-predictions test-scenarios-embedded test-solver test-node test-node-whole test-conformance bench-kubernetes bench-instructions image chart reference docs man release check-wheels test-pythons lint format setup bench fuzz fuzz-api fuzz-kills soak lock clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -72,6 +72,11 @@ test-solver:  ## repacking and capacity with OR-Tools, which needs an older prot
 bench-kubernetes: $(READY)  ## side by side with the stock scheduler on a real API server: NODES=5000 PODS=10000
 	@$(BIN)/python -m tests.kubernetes.bench --nodes $(or $(NODES),5000) --pods $(or $(PODS),10000)
 
+bench-instructions: $(READY)  ## instructions of short workloads against a baseline, with perf or valgrind: SAVE=--save for a new one
+	@$(BIN)/python -m tests.instructions $(SAVE) || [ $$? -eq 75 ]
+
+image:  ## the image that `wharf install` runs, with docker: IMAGE=wharfinger:VERSION
+	docker build -t $(or $(IMAGE),wharfinger:$(VERSION)) .
 image: $(READY)  ## the image that `wharf install` runs, as an archive in dist/, without Docker: IMAGE=wharfinger:VERSION
 	@$(BIN)/python scripts/web.py
 	@$(BIN)/python -m scripts.image --tag $(or $(IMAGE),wharfinger:$(VERSION))
