@@ -14,7 +14,7 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
 from math import inf
 from pathlib import Path
@@ -22,6 +22,7 @@ from random import Random
 from typing import Any, TypeVar
 from unittest.mock import patch
 
+import msgspec
 from tests.predictions.recording import SCHEDULER, STARTUP_SECONDS, StageRecord
 from tests.predictions.stages import perform, touch_budgets
 from tests.predictions.worlds import Document
@@ -147,7 +148,7 @@ class ChoosingEngine:
             if self._postpone is not None and self._choices.has_node(pod) and self._may_wait(pod, real):
                 return Decision(error="the pod is tried again later")
             wanted = real or decision.node
-            decision = replace(decision, node=wanted, row=self._tables.row_of[wanted])
+            decision = msgspec.structs.replace(decision, node=wanted, row=self._tables.row_of[wanted])
         self._choices.taken(pod, str(decision.node))
         return decision
 
@@ -168,7 +169,7 @@ class ChoosingEngine:
             held.update(ordered)
         result = self._preempt(pod, diagnosis, profile)
         wanted = self._choices.node(pod, result.chosen) if result.node is not None else None
-        return result if wanted is None else replace(result, node=wanted)
+        return result if wanted is None else msgspec.structs.replace(result, node=wanted)
 
 
 class DelayedClient(LocalClient):
@@ -311,7 +312,7 @@ def _inputs(snapshot: Path) -> Inputs:
     logging.disable(logging.WARNING)  # controllers log what the API refused
     inputs = read_inputs(files_of([str(snapshot)], io.BytesIO()), registry(), strict=True)
     # The version of Kubernetes is in the snapshot.
-    inputs.configuration = replace(CONFIGURATION, kubernetes=inputs.configuration.kubernetes)
+    inputs.configuration = msgspec.structs.replace(CONFIGURATION, kubernetes=inputs.configuration.kubernetes)
     return inputs
 
 

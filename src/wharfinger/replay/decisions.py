@@ -4,7 +4,9 @@ those of another replay."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+import msgspec
 
 from wharfinger.api.keys import ObjectKey
 from wharfinger.api.registry import Document
@@ -90,7 +92,7 @@ class DecisionWatch:
             if not wanted or decision.node == wanted:
                 return decision
             if self.ties and decision.node is not None and engine.ties(pod, decision.node, wanted):
-                return replace(decision, node=wanted, row=engine.tables.row_of[wanted])
+                return msgspec.structs.replace(decision, node=wanted, row=engine.tables.row_of[wanted])
             if key not in self.causes and self.explained < EXPLANATIONS:
                 self.explained += engine.tables.node_count
                 cause = why_not(engine, pod, decision, wanted)
@@ -100,7 +102,7 @@ class DecisionWatch:
                 if followed:
                     if key in self.causes:
                         self.choices[key] = decision.node or ""
-                    return replace(decision, node=wanted, row=engine.tables.row_of[wanted])
+                    return msgspec.structs.replace(decision, node=wanted, row=engine.tables.row_of[wanted])
             return decision
 
         engine.schedule = watched  # type: ignore[method-assign]  # the same decision, watched

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
+
 from wharfinger.api.configuration import Configuration
 from wharfinger.api.kinds import registry
 from wharfinger.replay.comparing import RECORD, ReplayComparison, compare, report
@@ -85,9 +87,9 @@ def _read(path: str, name: str, present: Configuration) -> ReplayConfiguration:
     inputs = read_inputs(rest, registry(), strict=True)  # type: ignore[arg-type]  # contents as they came
     configuration = inputs.configuration if inputs.configured else present
     if configuration.kubernetes is None:
-        configuration = replace(configuration, kubernetes=present.kubernetes)
+        configuration = msgspec.structs.replace(configuration, kubernetes=present.kubernetes)
     if scheduler is not None:
-        configuration = replace(configuration, scheduler=scheduler)
+        configuration = msgspec.structs.replace(configuration, scheduler=scheduler)
         try:
             profiles.load(configuration.scheduler, settings=configuration)
         except BadSchedulerConfiguration as error:

@@ -174,7 +174,6 @@ def _packing(trace: Any, job: SweepJob) -> Row:
 
 def _replayed(trace: Any, job: SweepJob) -> Row:
     import time
-    from dataclasses import replace
 
     from wharfinger.api.configuration import load_configuration
     from wharfinger.replay.comparing import run_document
@@ -189,7 +188,7 @@ def _replayed(trace: Any, job: SweepJob) -> Row:
         if trace.configuration is not None and not job.configuration:
             configuration = trace.configuration
         elif trace.configuration is not None and configuration.kubernetes is None:
-            configuration = replace(configuration, kubernetes=trace.configuration.kubernetes)
+            configuration = msgspec.structs.replace(configuration, kubernetes=trace.configuration.kubernetes)
         configured = ReplayConfiguration(job.name, configuration)
     started = time.perf_counter()
     run = play(trace, configured, {}, ReplayOptions(job.seed, job.until))
