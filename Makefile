@@ -75,8 +75,6 @@ bench-kubernetes: $(READY)  ## side by side with the stock scheduler on a real A
 bench-instructions: $(READY)  ## instructions of short workloads against a baseline, with perf or valgrind: SAVE=--save for a new one
 	@$(BIN)/python -m tests.instructions $(SAVE) || [ $$? -eq 75 ]
 
-image:  ## the image that `wharf install` runs, with docker: IMAGE=wharfinger:VERSION
-	docker build -t $(or $(IMAGE),wharfinger:$(VERSION)) .
 image: $(READY)  ## the image that `wharf install` runs, as an archive in dist/, without Docker: IMAGE=wharfinger:VERSION
 	@$(BIN)/python scripts/web.py
 	@$(BIN)/python -m scripts.image --tag $(or $(IMAGE),wharfinger:$(VERSION))

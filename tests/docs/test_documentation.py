@@ -26,7 +26,7 @@ MAPS = [
     *(ROOT / "docs" / "internals").glob("*.md"),
     *(ROOT / "src" / "wharfinger" / "systems").glob("*/README.md"),
 ]
-FOLDERS = ("docs", "examples", "scenarios", "src", "tests", "scripts")
+FOLDERS = ("docs", "examples", "scenarios", "src", "tests", "scripts", "charts", "web/src")
 EXAMPLES = [ROOT / "docs" / "internals" / name for name in ("engine.md", "objects.md", "plugins.md")]
 
 
