@@ -89,16 +89,25 @@ def fits(part: Any, whole: Any) -> bool:
 
 
 def match(part: list[Any], whole: list[Any]) -> list[Any] | None:
-    """For each element of `whole` that of `part` which fits it, or None; None if `part` has something else."""
+    """For each element of `whole` that of `part` which fits it, or None; None if `part` has something else. Equal elements
+    are preferred to those that fit."""
+
+    def place(number: int, first: int) -> list[int] | None:
+        if number == len(part):
+            return []
+        element = part[number]
+        fitting = [at for at in range(first, len(whole)) if fits(element, whole[at])]
+        for at in sorted(fitting, key=lambda at: whole[at] != element):
+            if (rest := place(number + 1, at + 1)) is not None:
+                return [at, *rest]
+        return None
+
+    places = place(0, 0)
+    if places is None:
+        return None
     found: list[Any] = [None] * len(whole)
-    at = 0
-    for element in part:
-        while at < len(whole) and not fits(element, whole[at]):
-            at += 1
-        if at == len(whole):
-            return None
+    for element, at in zip(part, places, strict=True):
         found[at] = element
-        at += 1
     return found
 
 
