@@ -93,6 +93,7 @@ def command(
 
     now = _time(at)
     table = read_prices_option(prices)
+    named_groups = [group for file in groups for group in _groups(file)]
     with bad_input():
         limit = seconds(time_limit, "--time-limit") if solver == "cp-sat" else None
         coming = read(paths, strict=strict, foreign=_is_kept)
@@ -108,7 +109,7 @@ def command(
             raise click.ClickException(error.message) from error
         foreign = [*cluster.foreign, *coming.foreign]
         options = CapacityOptions(
-            groups=[*(group for file in groups for group in _groups(file)), *_groups_in(foreign)],
+            groups=[*named_groups, *_groups_in(foreign)],
             prices=table,
             foreign=[manifest.document for manifest in foreign if manifest.document.get("kind") != "NodeGroup"],
             more=more,

@@ -17,7 +17,7 @@ from wharfinger.api.kinds.builtin import NODES, PODS
 from wharfinger.api.registry import Document
 from wharfinger.api.times import format_time, parse_time
 from wharfinger.api.views import Node, Pod
-from wharfinger.client.timers import LoopClock
+from wharfinger.client.timers import SystemClock
 from wharfinger.controllers.context import ContextController, ControllerContext
 from wharfinger.controllers.status_patches import patch_status
 from wharfinger.repack.applying import CORDONED, REPACK_LABEL, cordon, has_ended, uncordon
@@ -152,7 +152,7 @@ class RepackPolicyController(ContextController[str]):
             return _within(scheduler, goal, most)
 
         # On the loop of a simulation nothing else happens meanwhile; a live controller must renew its lease.
-        return find() if isinstance(self.context.clock, LoopClock) else await asyncio.to_thread(find)
+        return await asyncio.to_thread(find) if isinstance(self.context.clock, SystemClock) else find()
 
     # -- making the moves
 
