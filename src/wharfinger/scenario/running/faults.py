@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import uvicorn
 
-from wharfinger.api.errors import ApiError, InternalError
+from wharfinger.api.errors import ApiError, ApiError
 from wharfinger.api.kinds.builtin import PODS, VALIDATING_WEBHOOKS
 from wharfinger.api.registry import Document
 from wharfinger.client.http import HttpClient
@@ -138,7 +138,7 @@ class BindWebhook:
         elif _binds(asked):
             try:
                 await self._faults.inject()
-            except InternalError as error:
+            except ApiError as error:
                 return deny(asked.uid, error)
         return allow(asked.uid, (), (), {})
 
