@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import uvicorn
 
-from wharfinger.api.errors import ApiError, ApiError
+from wharfinger.api.errors import ApiError
 from wharfinger.api.kinds.builtin import PODS, VALIDATING_WEBHOOKS
 from wharfinger.api.registry import Document
 from wharfinger.client.http import HttpClient
