@@ -16,6 +16,7 @@ from wharfinger.devices.selectors import BadSelectorExpression, SelectorError, d
 from wharfinger.devices.slices import Slice
 from wharfinger.devices.usage import DeviceUsage
 from wharfinger.engine import Engine
+from wharfinger.framework.events import Action, ClusterEvent
 from wharfinger.framework.prebinding import StepFailed
 from wharfinger.plugins.dynamic_resources.filtering import DevicesPrepared
 
@@ -324,3 +325,12 @@ def test_a_selector_that_costs_too_much_fails_its_own_pods() -> None:
     engine.apply("ResourceClaim", claim("good"))
     assert "cost limit exceeded" in engine.schedule(pod("p", "bad")).error
     assert engine.schedule(pod("q", "good")).node is not None
+
+
+@pytest.mark.parametrize(("owner", "wakes"), [("p", True), ("other", False)])
+def test_a_pod_is_tried_again_when_a_claim_of_an_earlier_attempt_is_gone(owner: str, wakes: bool) -> None:
+    engine = engine_with(slice_of("n0", device("g0")))
+    made = claim("p-extended-resources-1")
+    made["metadata"]["ownerReferences"] = [{"kind": "Pod", "name": owner, "uid": owner, "controller": True}]
+    gone = ClusterEvent("ResourceClaim", Action.DELETE, old=made)
+    assert engine.wakes(pod("p"), ["DynamicResources"], gone) is wakes

@@ -249,9 +249,11 @@ class DynamicResources(Plugin):
         )
 
     def _claim_helps(self, pod: Pod, old: Any, new: Any) -> bool:
-        """As upstream's isSchedulableAfterClaimChange."""
+        """As upstream's isSchedulableAfterClaimChange. Beyond that, a pod is tried again when a claim that an earlier attempt
+        made for it is gone; upstream lets it wait for five minutes."""
         if new is None:
-            return _allocation(old) is not None
+            owners = old["metadata"].get("ownerReferences") or ()
+            return _allocation(old) is not None or any(each.get("uid") == pod.metadata.uid for each in owners)
         try:
             own = pod_claims(pod, self._catalogue.claims)
         except ClaimRefused:
