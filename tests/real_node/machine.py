@@ -248,6 +248,8 @@ class Machine:
 
     def stop(self) -> None:
         if self._service is not None:
+            # Closing alone would leave the address in use: the thread that accepts connections holds the socket.
+            self._service.shutdown(socket.SHUT_RDWR)
             self._service.close()
             subprocess.run(["ip", "address", "delete", f"{SERVICE_ADDRESS[0]}/32", "dev", "lo"], check=False)
         if self._containerd is not None:
