@@ -118,10 +118,11 @@ def test_a_pod_is_explained_on_every_node(admin: Caller) -> None:
     assert report["spec"]["nodeSelector"] == {"disk": "ssd"}
     checkout = admin.get("/api/explain/sample/checkout?compare=node-1,node-2")
     assert checkout["choice"] == "node-2" and "it would use reservation sample-checkout" in checkout["notes"]
-    assert (
-        checkout["compared"]["node-2"]["scores"]["Reservation"]
-        > checkout["compared"]["node-1"]["scores"]["Reservation"]
-    )
+    assert "node(s) no reservations match reservation affinity" in str(checkout["compared"]["node-1"])
+    assert checkout["compared"]["node-2"]["scores"]["Reservation"] > 0
+    web = next(each["name"] for each in admin.get("/api/pods?search=sample/web-")["pods"])
+    compared = admin.get(f"/api/explain/sample/{web}?compare=node-1,node-3")["compared"]
+    assert compared["node-1"]["scores"].keys() == compared["node-3"]["scores"].keys() > {"NodeResourcesFit"}
     assert admin.get("/api/explain/sample/checkout")["choice"] == "node-2", "the question changed nothing"
 
 
