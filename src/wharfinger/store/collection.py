@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ from itertools import islice
 
 import msgspec
 
+from wharfinger.store.interests import Interest, Waiting, WatchInterests
 from wharfinger.store.objects import ADDED, DELETED, MODIFIED, StoredObject, StoreEvent, key_of
 
 _RECENT_LIMIT = 1024  # changes whose keys `changed_since` can return
@@ -112,13 +112,16 @@ class Collection:
         self.plural = plural
         self.latest = ObjectIndex()
         self.visible = self.latest if durable_at_once else ObjectIndex()
+        # In memory, as in simulations, few objects are watched by few; all watches are woken in the order of their arrival.
+        self.finds_watches = not durable_at_once
         self.compacted = compacted  # changes up to this version have been dropped
         self.first = 0  # number of dropped changes, and so the number of changes[0]
         self.changes: list[ObjectChange] = []
         self.closed = False
         self.selected_by_field = False  # a field selector has been used
         self._limits = limits
-        self._waiting: dict[asyncio.Future[None], None] = {}  # ordered
+        self._waiting: dict[Waiting, None] = {}  # watches that every change may concern, in the order of their arrival
+        self._interests = WatchInterests()
 
     def change(self, before: StoredObject | None, after: StoredObject | None, version: int, at: float) -> ObjectChange:
         if after is not None:
@@ -142,7 +145,14 @@ class Collection:
         if len(self.changes) > self._limits.least:
             self._trim(change.at)
         if self._waiting:
-            self._wake_all()
+            self._wake_waiting()
+        if self._interests:
+            self._interests.tell(change.before, change.after, self.end - 1)
+
+    @property
+    def end(self) -> int:
+        """The number of the next change."""
+        return self.first + len(self.changes)
 
     def _trim(self, now: float) -> None:
         changes, limits = self.changes, self._limits
@@ -170,23 +180,30 @@ class Collection:
         """The changes later than `version`, newest first."""
         return reversed(self.changes[self.number_after(version) - self.first :])
 
-    def await_change(self, waiting: asyncio.Future[None]) -> None:
-        """Resolves the future at the next change, or when the collection is closed."""
-        self._waiting[waiting] = None
+    def await_change(self, waiting: Waiting, interest: Interest | None) -> None:
+        """Resolves the future at the next change that may concern the watch, or when the collection is closed."""
+        if interest is None:
+            self._waiting[waiting] = None
+        else:
+            self._interests.add(waiting, interest)
 
-    def give_up(self, waiting: asyncio.Future[None]) -> None:
-        self._waiting.pop(waiting, None)
+    def give_up(self, waiting: Waiting, interest: Interest | None) -> None:
+        if interest is None:
+            self._waiting.pop(waiting, None)
+        else:
+            self._interests.remove(waiting, interest)
 
-    def _wake_all(self) -> None:
+    def _wake_waiting(self) -> None:
         waiting, self._waiting = self._waiting, {}
         for future in waiting:
             wake(future)
 
     def close(self) -> None:
         self.closed = True
-        self._wake_all()
+        self._wake_waiting()
+        self._interests.wake_all()
 
 
-def wake(future: asyncio.Future[None]) -> None:
+def wake(future: Waiting) -> None:
     if not future.done():
         future.set_result(None)
