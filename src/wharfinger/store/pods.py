@@ -43,7 +43,7 @@ class Pods:
 
     async def bind(self, call: Call, document: Document) -> Written:
         """Binds a pod to a node, and adds the annotations and labels of the Binding in the same write."""
-        binding = copy(document)
+        binding = document if call.owns_document else copy(document)
         metadata = binding.get("metadata") or {}
         call.name = call.name or metadata.get("name") or ""
         if metadata.get("name", call.name) != call.name:
