@@ -9,7 +9,7 @@ from wharfinger.api.defaults.certificates import (
     keep_request,
     prepare_request,
 )
-from wharfinger.api.defaults.walk import typed
+from wharfinger.api.defaults.walk import typed, with_status
 from wharfinger.api.registry import Kind
 from wharfinger.api.validation.certificates import request_rules
 from wharfinger.api.validation.common import checked
@@ -39,7 +39,8 @@ CERTIFICATE_SIGNING_REQUEST = Kind(
 POD_CERTIFICATE_REQUEST = Kind(
     "certificates.k8s.io", "PodCertificateRequest", "podcertificaterequests", status=True, generation=False,
     unconditional_update=False, selectable=("spec.signerName", "spec.podName", "spec.nodeName"),
-    default=typed(default_pod_request), validate=checked(_VERSION, "PodCertificateRequest", pod_certificate_rules),
+    default=typed(default_pod_request), prepare_create=with_status(),
+    validate=checked(_VERSION, "PodCertificateRequest", pod_certificate_rules),
     validate_subresource={"status": checked(_VERSION, "PodCertificateRequest", pod_certificate_status_rules)},
     columns=POD_REQUEST_COLUMNS, in_snapshots=False,
 )  # fmt: skip

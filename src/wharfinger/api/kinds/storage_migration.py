@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from wharfinger.api.columns.cells import computed, spec, status
-from wharfinger.api.defaults.walk import typed
+from wharfinger.api.defaults.walk import typed, with_status
 from wharfinger.api.registry import Document, Kind
 from wharfinger.api.validation.common import checked
 from wharfinger.api.validation.storage_migration import OUTCOMES, migration_rules, migration_status_rules
@@ -24,7 +24,8 @@ def _state(document: Document) -> str:
 
 STORAGE_VERSION_MIGRATION = Kind(
     "storagemigration.k8s.io", _KIND, "storageversionmigrations", namespaced=False, status=True, generation=False,
-    unconditional_update=False, default=typed(), validate=checked(_VERSION, _KIND, migration_rules),
+    unconditional_update=False, default=typed(), prepare_create=with_status(),
+    validate=checked(_VERSION, _KIND, migration_rules),
     validate_subresource={"status": checked(_VERSION, _KIND, migration_status_rules)},
     columns=(computed("Resource", _resource), computed("Status", _state)), in_snapshots=False,
 )  # fmt: skip
