@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -20,6 +20,9 @@ from wharfinger.api.views import ObjectMeta, Pod
 from wharfinger.api.views.pods import PodAffinityTerm, PodStatus, WeightedPodAffinityTerm
 from wharfinger.framework.counters import Counting, TermCounter, TermKind
 from wharfinger.framework.pod_selectors import AffinityTerm, affinity_term
+
+if TYPE_CHECKING:
+    from wharfinger.framework.tables import PodOnNode
 
 HostPort = tuple[str, str, int]
 """(address, protocol, port); the address 0.0.0.0 means all addresses."""
@@ -79,6 +82,7 @@ class Shape:
         self.listeners_version = -1
 
         # Written by the counters.
+        self.placed: set[PodOnNode] = set()  # its pods on known nodes
         self.counted: list[Counting] = []  # the counters that count its pods
         self.counted_version = -1
         self.terms: list[TermCounter] = []  # the counters of its affinity terms

@@ -15,6 +15,7 @@ from wharfinger.repack.jobs import job_of, migration_jobs, outcome_of
 from wharfinger.repack.plans import RepackMove
 from wharfinger.simulate.cluster import SimulatedCluster
 from wharfinger.simulate.simulation import Progress
+from wharfinger.store.objects import StoredObject
 
 _NOT_CREATED = ("nodeName", "priority", "preemptionPolicy")
 
@@ -23,7 +24,8 @@ async def prove(world: SimulatedCluster, moves: Sequence[RepackMove], progress: 
     """What went otherwise than planned; empty if nothing did."""
     client = world.client("", lambda warning: None)
     resource = migration_jobs(world.registry)
-    running = _running(world)
+    pods = _RunningPods(world)
+    running = pods.count()
     for number, move in enumerate(moves):
         if progress is not None:
             progress("proving", number, len(moves))
@@ -45,13 +47,35 @@ async def prove(world: SimulatedCluster, moves: Sequence[RepackMove], progress: 
         why = outcome_of(done, move)
         if why:
             return why
-        if (now := _running(world)) < running:
+        if (now := pods.count()) < running:
             return f"after moving {move.pod} to {move.target}, {running - now} pods do not run any more"
     return ""
 
 
-def _running(world: SimulatedCluster) -> int:
-    return sum(b'"phase":"Running"' in stored.data for stored in world.store.scan(PODS))
+class _RunningPods:
+    """Counts the running pods; only those that changed are looked at again."""
+
+    def __init__(self, world: SimulatedCluster) -> None:
+        self._store = world.store
+        self._revision = -1
+        self._names: set[str] = set()  # NAMESPACE/NAME
+
+    def count(self) -> int:
+        changed = self._store.changed_since(PODS, "", self._revision) if self._revision >= 0 else None
+        self._revision = self._store.revision(PODS)
+        if changed is None:
+            self._names = {f"{each.namespace}/{each.name}" for each in self._store.scan(PODS) if _runs(each)}
+        for key in changed or ():
+            namespace, _, name = key.partition("/")
+            if _runs(self._store.peek(PODS, name, namespace)):
+                self._names.add(key)
+            else:
+                self._names.discard(key)
+        return len(self._names)
+
+
+def _runs(stored: StoredObject | None) -> bool:
+    return stored is not None and b'"phase":"Running"' in stored.data
 
 
 def _again(pod: Document) -> Document:
