@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from wharfinger.api.errors import ApiError
 from wharfinger.api.kinds.builtin import PODS
+from wharfinger.api.object_meta import controller_of
 from wharfinger.api.registry import Document
 from wharfinger.repack.jobs import job_of, migration_jobs, outcome_of
 from wharfinger.repack.plans import RepackMove
@@ -38,7 +39,7 @@ async def prove(world: SimulatedCluster, moves: Sequence[RepackMove], progress: 
         try:
             await client.create(resource, job)
             await world.settle()
-            if not move.recreated:
+            if not _is_created_again(world, pod):
                 await client.create(PODS, _again(pod), namespace)
                 await world.settle()
         except ApiError as error:
@@ -78,8 +79,27 @@ def _runs(stored: StoredObject | None) -> bool:
     return stored is not None and b'"phase":"Running"' in stored.data
 
 
+def _is_created_again(world: SimulatedCluster, pod: Document) -> bool:
+    """Whether a controller of the simulation creates the pod again: its workload is there, and of a kind of Kubernetes."""
+    controller = controller_of(pod)
+    if controller is None:
+        return False
+    kind = world.registry.of_object(controller["apiVersion"], controller["kind"])
+    if kind is None or not kind.builtin or not kind.pod_template:
+        return False
+    stored = world.store.peek(kind.storage, controller["name"], pod["metadata"]["namespace"])
+    return stored is not None and stored.uid == controller["uid"]
+
+
 def _again(pod: Document) -> Document:
+    """The pod as somebody else creates it again: its workload under another name, or a person."""
     metadata = pod["metadata"]
-    kept = {name: metadata[name] for name in ("name", "namespace", "labels", "annotations") if name in metadata}
+    kept = {
+        name: metadata[name] for name in ("namespace", "labels", "annotations", "ownerReferences") if name in metadata
+    }
+    if controller_of(pod) is None:
+        kept["name"] = metadata["name"]
+    else:
+        kept["generateName"] = metadata.get("generateName") or f"{metadata['name']}-"
     spec = {name: value for name, value in pod["spec"].items() if name not in _NOT_CREATED}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": kept, "spec": spec}
