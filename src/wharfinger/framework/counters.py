@@ -151,7 +151,7 @@ Counting = PodCounter | RowCounter
 
 
 class Counters:
-    """The counters in use. The tables call `placed` and `removed` for every pod that comes to a row or leaves it."""
+    """The counters in use. The tables call `count` for every pod that comes to a row or leaves it."""
 
     SWEEP = 1024
 
@@ -207,24 +207,15 @@ class Counters:
             self._by_label.remove(found)
             self._pods_version += 1
 
-    def placed(self, pod: PodOnNode) -> None:
-        """A pod came to a known node, or its node became known."""
-        placed = pod.shape.placed
-        placed.add(pod)
-        if len(placed) == 1:
-            self._placed.add(pod.shape)
-        self.count(pod, 1)
+    def first_placed(self, shape: Shape) -> None:
+        """The first pod of a shape came to a node."""
+        self._placed.add(shape)
 
-    def removed(self, pod: PodOnNode) -> None:
-        """A pod left its node, or the node is gone."""
-        placed = pod.shape.placed
-        placed.discard(pod)
-        if not placed:
-            self._placed.remove(pod.shape)
-        self.count(pod, -1)
+    def last_removed(self, shape: Shape) -> None:
+        self._placed.remove(shape)
 
     def count(self, pod: PodOnNode, amount: int) -> None:
-        """Adds the pod to the counts of its row (1) or takes it out (-1)."""
+        """A pod came to its row (1) or left it (-1)."""
         shape = pod.shape
         if not self._pods and not shape.has_terms:
             return

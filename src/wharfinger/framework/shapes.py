@@ -77,12 +77,12 @@ class Shape:
 
         # Written by the tables.
         self.references = 0  # pods of this shape that are on nodes
+        self.placed: set[PodOnNode] = set()  # those whose nodes are known
         self.charge: Any = None  # `Charge` of a pod of this shape
         self.listeners: list[Any] = []  # the listeners that its pods concern
         self.listeners_version = -1
 
         # Written by the counters.
-        self.placed: set[PodOnNode] = set()  # its pods on known nodes
         self.counted: list[Counting] = []  # the counters that count its pods
         self.counted_version = -1
         self.terms: list[TermCounter] = []  # the counters of its affinity terms

@@ -333,7 +333,11 @@ class Tables(NodeTable):
             users = self.ports.setdefault(row, {})
             for port in pod.shape.host_ports:
                 users[port] = users.get(port, 0) + 1
-        self.counters.placed(pod)
+        placed = pod.shape.placed
+        placed.add(pod)
+        if len(placed) == 1:
+            self.counters.first_placed(pod.shape)
+        self.counters.count(pod, 1)
         self.pod_log.append(row)
         for listener in self.listeners.concerned(pod):
             listener.pod_added(pod)
@@ -342,7 +346,11 @@ class Tables(NodeTable):
         row = pod.row
         for listener in self.listeners.concerned(pod):
             listener.pod_removed(pod)
-        self.counters.removed(pod)
+        placed = pod.shape.placed
+        placed.discard(pod)
+        if not placed:
+            self.counters.last_removed(pod.shape)
+        self.counters.count(pod, -1)
         del self.pods_on[row][pod.key]
         for number, amount in pod.charge:
             self.requested[number].cells[row] -= amount
