@@ -16,9 +16,7 @@ from wharfinger.api.keys import ObjectKey
 from wharfinger.api.kinds.builtin import (
     DEPLOYMENTS,
     JOBS,
-    NODES,
     POD_TEMPLATES,
-    PODS,
     REPLICA_SETS,
     REPLICATION_CONTROLLERS,
     STATEFUL_SETS,
@@ -29,7 +27,7 @@ from wharfinger.api.registry import Document
 from wharfinger.api.resources import Amounts, nano, requests_nano
 from wharfinger.api.taints import has_untolerated_taint
 from wharfinger.api.views import Node, ObjectMeta, Pod, view
-from wharfinger.controllers.context import ContextController, ControllerContext
+from wharfinger.controllers.context import ControllerContext, DocumentController
 from wharfinger.systems.reservation.kinds.capacity_buffer import ACTIVE_STRATEGY
 from wharfinger.systems.reservation.kinds.names import CAPACITY_BUFFERS, RESERVATION_SETS, RESERVATIONS
 from wharfinger.systems.reservation.kinds.views import Reservation
@@ -46,22 +44,21 @@ class NotReadyBuffer(ValueError):
     """The buffer cannot be served; the message says why."""
 
 
-class CapacityBufferController(ContextController[ObjectKey]):
+class CapacityBufferController(DocumentController):
     name = "capacitybuffer"
 
     def __init__(self, context: ControllerContext) -> None:
         super().__init__(context)
-        self._buffers = context.documents(CAPACITY_BUFFERS)
+        self._buffers = self.reconciled(CAPACITY_BUFFERS, deleted=True)
         self._templates = context.documents(POD_TEMPLATES)
         self._sets = context.documents(RESERVATION_SETS)
         self._scalables = {key: context.documents(resource) for key, resource in _SCALABLE.items()}
         self._reservations = context.informers.of(RESERVATIONS, Reservation)
-        self._nodes = context.informers.of(NODES, Node)
-        self._pods = context.informers.of(PODS, Pod)
+        self._nodes = context.nodes
+        self._pods = context.pods
         self._given: dict[str, dict[str, int]] = {}  # by set: chunks that gave way, by uid of the pod
         self._since: dict[str, float] = {}  # by uid of the pod: when chunks last gave way to it
         self._tried: dict[str, set[str]] = {}  # by uid of the pod: nodes on which chunks gave way to it
-        self._buffers.add_handler(self._enqueue, lambda old, new: self._enqueue(new), self._enqueue)
         for informer in (self._templates, *self._scalables.values()):
             informer.add_handler(self._changed_in, lambda old, new: self._changed_in(new), self._changed_in)
         self._sets.add_handler(self._set_changed, lambda old, new: self._set_changed(new), self._set_changed)
@@ -69,21 +66,18 @@ class CapacityBufferController(ContextController[ObjectKey]):
 
     # -- events
 
-    def _enqueue(self, buffer: Document) -> None:
-        self.queue.add(object_key(buffer))
-
     def _changed_in(self, document: Document) -> None:
         """A template or a workload changed: the buffers of its namespace may be of another size."""
         namespace = document["metadata"].get("namespace", "")
         for buffer in self._buffers:
             if buffer["metadata"].get("namespace", "") == namespace:
-                self._enqueue(buffer)
+                self.enqueue(buffer)
 
     def _set_changed(self, document: Document) -> None:
         if rules.BUFFER_LABEL in (document["metadata"].get("labels") or {}):
             for buffer in self._buffers:
                 if rules.set_name(*object_key(buffer)) == document["metadata"]["name"]:
-                    self._enqueue(buffer)
+                    self.enqueue(buffer)
             self.queue.add(_WAITING)
 
     def _pod_changed(self, pod: Pod) -> None:
@@ -226,7 +220,7 @@ class CapacityBufferController(ContextController[ObjectKey]):
             for given in self._given.values():
                 given.pop(uid, None)
             for buffer in self._buffers:
-                self._enqueue(buffer)
+                self.enqueue(buffer)
         for uid in [uid for uid in self._tried if uid not in waiting]:
             del self._tried[uid]
 
