@@ -231,8 +231,10 @@ def _headline(found: RepackPlan) -> str:
     if found.goal.save_cost:
         saved = f"saves {found.saved:.4g} per hour"
         best = "no plan saves more" if found.optimal else f"no plan saves more than {found.most_saved:.4g}"
-        moves = f"{counted(len(found.moves), 'move')} free{one}" if found.moves else "Removing"
-        return f"{moves} {listed(found.freed, 10)}, which {saved}; {best}"
+        if not found.moves:
+            states = "is empty: removing it" if len(found.freed) == 1 else "are empty: removing them"
+            return f"{listed(found.freed, 10)} {states} {saved}; {best}"
+        return f"{counted(len(found.moves), 'move')} {gained}, which {saved}; {best}"
     bound = "no plan has fewer" if found.optimal else f"at least {found.document()['bound']} are needed"
     cost = found.document()["cost"]
     weighted = "" if cost == len(found.moves) else f", cost {cost}"

@@ -77,7 +77,7 @@ def command(
 
     With --cluster, each scenario starts on the state of one's own cluster, taken with `wharf snapshot`. With
     --kubeconfig, scenarios are played on a running cluster, and everything they create is deleted
-    afterwards. Scenarios that need more than a minute, faults that cannot be caused there, or another
+    afterwards. Scenarios that need more than 100 seconds, faults that cannot be caused there, or another
     configuration than --config are skipped and listed.
 
     Exit status: 0 success, 1 an expectation failed, 2 invalid input.

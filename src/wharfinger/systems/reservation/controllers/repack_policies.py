@@ -165,8 +165,9 @@ class RepackPolicyController(ContextController[str]):
             await self._begin_move(name, run, move, now)
         outcome = rules.outcome_of_run(run, spec, now)
         if outcome is None:
-            left = max(parse_time(run["until"]) - now, 0.0)
-            self.queue.add_after(name, left + SLACK, background=True)
+            left = parse_time(run["until"]) - now
+            if left >= 0:  # afterwards only a job that ends changes anything
+                self.queue.add_after(name, left + SLACK, background=True)
             done = sum(move["state"] == rules.SUCCEEDED for move in run["moves"])
             message = f"{done} of {len(run['moves'])} moves made: {run['goal']}"
             await self._write(policy, {"run": run}, ("Ready", True, "Running", message))
@@ -228,8 +229,9 @@ class RepackPolicyController(ContextController[str]):
 
     async def _write(self, policy: Document, status: Document, condition: tuple[str, bool, str, str]) -> None:
         present = (policy.get("status") or {}).get("conditions") or ()
-        conditions = set_condition(present, new_condition(*condition, self.context.now()))
         generation = policy["metadata"].get("generation", 0)
+        new = {**new_condition(*condition, self.context.now()), "observedGeneration": generation}
+        conditions = set_condition(present, new)
         made = {**status, "conditions": conditions, "observedGeneration": generation}
         await patch_status(self.client, REPACK_POLICIES, policy, made, locked=True)
 

@@ -33,7 +33,7 @@ class ScalableRefModel(Model):
 
 
 class CapacityBufferSpecModel(Model):
-    """What to keep free, and how much of it. The least of replicas, percentage and limits counts."""
+    """What to keep free, and how much of it: the greater of replicas and percentage, within the limits."""
 
     provisioning_strategy: Annotated[str, doc("Buffers of other strategies are left alone.")] = ACTIVE_STRATEGY
     pod_template_ref: Annotated[LocalObjectRefModel, doc("A PodTemplate: the size of one chunk.")] | None = None
