@@ -75,7 +75,7 @@ def _cluster(document: Document) -> Document:
         "name": metadata["name"],
         "available": available.get("status") or "Unknown",
         "message": available.get("message") or ("" if available else "no agent has reported yet"),
-        "since": _time(available.get("lastTransitionTime") or metadata.get("creationTimestamp")),
+        "since": _time(available.get("lastTransitionTime")),
         "labels": metadata.get("labels") or {},
         "taints": (document.get("spec") or {}).get("taints") or [],
         "allocatable": status.get("allocatable") or {},
