@@ -10,7 +10,7 @@ from wharfinger.api.resources import Amounts, nano
 from wharfinger.api.views import Pod, ResourceQuota
 from wharfinger.controllers.context import ControllerContext
 from wharfinger.systems.reservation.admission.quota import reserved
-from wharfinger.systems.reservation.controllers.quotas import WatchedCluster
+from wharfinger.systems.reservation.admission.watched import WatchedCluster
 from wharfinger.systems.reservation.kinds.names import RESERVATIONS
 from wharfinger.systems.reservation.kinds.views import Reservation
 from wharfinger.systems.reservation.rules.buffer_quotas import QuotaRoom, room_of
@@ -26,7 +26,7 @@ class BufferQuotas:
         self._quotas = context.informers.of(RESOURCE_QUOTAS, ResourceQuota)
         self._charged = context.configuration.of(ReservationSettings).charge_quota
         if self._charged:
-            self._cluster = WatchedCluster(context)
+            self._cluster = WatchedCluster(context.informers)
             self._reservations = context.informers.of(RESERVATIONS, Reservation)
             self._pods = context.informers.of(PODS, Pod).index("namespace", lambda pod: (pod.metadata.namespace,))
 

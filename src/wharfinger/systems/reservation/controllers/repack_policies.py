@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING
 
 from wharfinger.api.conditions import new_condition, set_condition
 from wharfinger.api.errors import AlreadyExists, NotFound
-from wharfinger.api.kinds.builtin import NODES, PODS
 from wharfinger.api.registry import Document
 from wharfinger.api.times import format_time, parse_time
-from wharfinger.api.views import Node, Pod
 from wharfinger.client.timers import SystemClock
 from wharfinger.controllers.context import ContextController, ControllerContext
 from wharfinger.controllers.status_patches import patch_status
@@ -46,8 +44,8 @@ class RepackPolicyController(ContextController[str]):
         self._enabled = context.configuration.of(ReservationSettings).repack_policies
         self._policies = context.documents(REPACK_POLICIES)
         self._jobs = context.documents(POD_MIGRATION_JOBS)
-        self._nodes = context.informers.of(NODES, Node)
-        self._pods = context.informers.of(PODS, Pod)
+        self._nodes = context.nodes
+        self._pods = context.pods
         self._policies.add_handler(self._enqueue, lambda old, new: self._enqueue(new), self._enqueue)
         self._jobs.add_handler(self._job_changed, lambda old, new: self._job_changed(new), self._job_changed)
 
