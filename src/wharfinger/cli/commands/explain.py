@@ -75,7 +75,13 @@ def pod(
     namespace, name = split_name(pod, "the pod", namespace)
     explained = ask(
         lambda client, clock, configuration, registry: explain_pod(
-            client, clock, profiles.load(configuration.scheduler, settings=configuration), registry, namespace, name
+            client,
+            clock,
+            profiles.load(configuration.scheduler, settings=configuration),
+            registry,
+            namespace,
+            name,
+            every_node=everything,
         ),
         paths,
         config,
