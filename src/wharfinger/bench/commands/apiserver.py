@@ -22,7 +22,8 @@ from typing import Any, cast
 
 import click
 
-from wharfinger.bench.baseline import Results, baseline_options
+from wharfinger.bench.baseline import Results, baseline_options, show_result
+from wharfinger.cli.options import output_option
 
 _FAN_OUTS = 50  # writes whose delay to the watchers is measured
 _PODS = "/api/v1/namespaces/default/pods"
@@ -298,25 +299,17 @@ def _server_process(directory: Path) -> Iterator[tuple[Path, int]]:
 @click.option("--watchers", default=100, show_default=True, help="Number of watchers that a write is delivered to.")
 @click.option("--nodes", default=0, show_default=True, help="Number of nodes whose pods are watched during writes.")
 @click.option("--stored", default=0, show_default=True, help="Number of pods that are stored before.")
-@click.option(
-    "-o", "--output", type=click.Choice(("text", "json")), default="text", show_default=True, help="Output format."
-)
+@output_option("text", "json", default="text")
 @baseline_options
 def command(pods: int, connections: int, watchers: int, nodes: int, stored: int, output: str) -> Results:
     """Measure creates, binds, gets and lists per second, and the delay from a write to its watchers."""
-    from wharfinger.cli.output import emit
-
     load = ServerLoad(pods, connections, watchers, nodes, stored)
     with (
         tempfile.TemporaryDirectory(prefix="wharf-bench-") as scratch,
         _server_process(Path(scratch)) as (kubeconfig, process),
     ):
         result = run(kubeconfig, load, process)
-    if output == "json":
-        emit(result, output, kind="Benchmark")
-        return result
-    for key, value in result.items():
-        click.echo(f"{key:26} {value}")
+    show_result(result, output)
     return result
 
 
