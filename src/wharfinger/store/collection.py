@@ -27,7 +27,7 @@ class ObjectIndex:
         self.objects: dict[str, StoredObject] = {}
         self.revision = 0  # number of changes; values derived from all objects are valid while it stays the same
         self._order: list[str] = []
-        self._fresh: list[str] = []  # keys not yet in the order
+        self._fresh: dict[str, None] = {}  # keys of objects that are not yet in the order
         self._dead: set[str] = set()  # keys in the order whose objects are removed
         self._recent: deque[str] = deque(maxlen=_RECENT_LIMIT)  # keys of the last changes, up to `revision`
 
@@ -37,13 +37,16 @@ class ObjectIndex:
             if key in self._dead:
                 self._dead.remove(key)
             else:
-                self._fresh.append(key)
+                self._fresh[key] = None
         self.objects[key] = stored
 
     def remove(self, key: str) -> None:
         self._changed(key)
         if self.objects.pop(key, None) is not None:
-            self._dead.add(key)
+            if key in self._fresh:  # nothing remains of an object that came and went without a list in between
+                del self._fresh[key]
+            else:
+                self._dead.add(key)
 
     def _changed(self, key: str) -> None:
         self.revision += 1
@@ -70,11 +73,8 @@ class ObjectIndex:
         return [objects[key] for key in self.keys(prefix)]
 
     def _sorted(self) -> list[str]:
-        # A key that was added and removed since the last update must not enter the order.
         if self._fresh:
-            fresh = [key for key in self._fresh if key not in self._dead]
-            self._dead.difference_update(self._fresh)
-            self._fresh = []
+            fresh, self._fresh = self._fresh, {}
             if len(fresh) <= _INSERT_LIMIT:
                 for key in fresh:
                     insort(self._order, key)
