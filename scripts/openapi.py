@@ -39,6 +39,7 @@ ROOTS = (
     "io.k8s.api.resource.v1.",
     "io.k8s.api.scheduling.v1.",
     "io.k8s.api.storage.v1.",
+    "io.k8s.api.storagemigration.v1.",
     "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.",
     "io.k8s.apimachinery.pkg.",
     "io.k8s.kube-aggregator.pkg.apis.apiregistration.v1.",

@@ -243,3 +243,21 @@ def test_scan_and_peek_see_accepted_writes(run: Run) -> None:
         assert store.peek(CONFIG_MAPS, "none", "default") is None
 
     run(scenario)
+
+
+def test_objects_that_come_and_go_leave_nothing_behind(run: Run) -> None:
+    async def scenario(store: Store) -> None:
+        await store.create(CONFIG_MAPS, config("first"), "default")
+        listed = await store.list(CONFIG_MAPS)
+        assert [one.name for one in listed.items] == ["first"]
+        for number in range(50):
+            await store.create(CONFIG_MAPS, config(f"c{number}"), "default")
+            await store.delete(CONFIG_MAPS, f"c{number}", "default")
+        await store.delete(CONFIG_MAPS, "first", "default")
+        await store.create(CONFIG_MAPS, config("last"), "default")
+        collection = store._ledger.collection("", "configmaps")
+        for index in (collection.latest, collection.visible):
+            assert len(index._fresh) + len(index._dead) <= 2  # of kinds that nobody lists, too
+        assert [one.name for one in (await store.list(CONFIG_MAPS)).items] == ["last"]
+
+    run(scenario)

@@ -1,8 +1,9 @@
-"""Admission of certificate signing requests: who asks, and who may approve and sign for which signer."""
+"""Admission of certificate signing requests and trust bundles: who asks, and who may approve, sign and attest for which
+signer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from wharfinger.admission.rbac import Attributes, RbacDecision
 from wharfinger.admission.request import PASS, Request, Review, User
@@ -12,9 +13,12 @@ from wharfinger.api.certificate_requests import (
     organizations,
     parse_request,
 )
-from wharfinger.api.kinds.builtin import CERTIFICATE_SIGNING_REQUESTS
+from wharfinger.api.fields import FieldError, forbidden
+from wharfinger.api.go_text import time_text
+from wharfinger.api.kinds.builtin import CERTIFICATE_SIGNING_REQUESTS, CLUSTER_TRUST_BUNDLES, POD_CERTIFICATE_REQUESTS
+from wharfinger.api.object_meta import only_for_collection
 from wharfinger.api.registry import Document
-from wharfinger.api.times import format_time
+from wharfinger.api.times import BadTime, format_time, parse_time
 
 _MASTERS = "system:masters"
 
@@ -101,17 +105,76 @@ class CertificateSignerReviewer:
             return PASS
         else:
             verb = "sign"
-        if self._may(request.user, verb, signer):
+        if _may(self._allowed, request.user, verb, signer):
             return PASS
         return request.refused(f'user not permitted to {verb} requests with signerName "{signer}"')
 
-    def _may(self, user: User, verb: str, signer: str) -> bool:
-        """Whether the user may do so for this signer, or for all signers of its domain."""
-        names = (signer, f"{signer.partition('/')[0]}/*")
-        asked = (Attributes(user, verb, CERTIFICATE_SIGNING_REQUESTS.group, "signers", "", name) for name in names)
-        return any(self._allowed(each).allowed for each in asked)
+
+def _may(allowed: Allowed, user: User, verb: str, signer: str) -> bool:
+    """Whether the user may do so for this signer, or for all signers of its domain."""
+    names = (signer, f"{signer.partition('/')[0]}/*")
+    asked = (Attributes(user, verb, CERTIFICATE_SIGNING_REQUESTS.group, "signers", "", name) for name in names)
+    return any(allowed(each).allowed for each in asked)
 
 
 def _signed_part(document: Document) -> tuple[object, object]:
     status = document.get("status") or {}
     return status.get("certificate") or "", status.get("conditions") or []
+
+
+class TrustBundleReviewer:
+    """A bundle of a signer needs the verb `attest` on the signer: upstream's plugin ClusterTrustBundleAttest."""
+
+    def __init__(self, allowed: Allowed) -> None:
+        self._allowed = allowed
+
+    def concerns(self, group: str, plural: str, subresource: str) -> bool:
+        return (group, plural) == (CLUSTER_TRUST_BUNDLES.group, CLUSTER_TRUST_BUNDLES.plural)
+
+    def review(self, request: Request) -> Review:
+        new = request.object
+        if new is None or request.operation not in ("CREATE", "UPDATE"):
+            return PASS
+        signer = (new.get("spec") or {}).get("signerName") or ""
+        if not signer or (request.old is not None and only_for_collection(new, request.old)):
+            return PASS
+        if _may(self._allowed, request.user, "attest", signer):
+            return PASS
+        return request.refused(f'user not permitted to attest for signerName "{signer}"')
+
+
+_ISSUE_SKEW = 300.0  # seconds
+
+
+class PodCertificateChecker:
+    """The status of a PodCertificateRequest needs the verb `sign` on its signer, and a certificate starts now."""
+
+    def __init__(self, allowed: Allowed, now: Callable[[], float]) -> None:
+        self._allowed = allowed
+        self._now = now
+
+    def concerns(self, group: str, plural: str, subresource: str) -> bool:
+        mine = (POD_CERTIFICATE_REQUESTS.group, POD_CERTIFICATE_REQUESTS.plural)
+        return (group, plural) == mine and subresource == "status"
+
+    def faults(self, request: Request) -> Iterator[FieldError]:
+        new, old = request.object or {}, request.old or {}
+        status = new.get("status") or {}
+        if status == (old.get("status") or {}):
+            return
+        if begin := status.get("notBefore"):
+            yield from self._time_faults(begin)
+        signer = (old.get("spec") or {}).get("signerName") or ""
+        if not _may(self._allowed, request.user, "sign", signer):
+            detail = f'User "{request.user.name}" is not permitted to "sign" for signer "{signer}"'
+            yield forbidden("spec.signerName", detail)
+
+    def _time_faults(self, begin: str) -> Iterator[FieldError]:
+        try:
+            time = parse_time(begin)
+        except BadTime:
+            return
+        if abs(time - self._now()) >= _ISSUE_SKEW:
+            detail = "must be set to within 5 minutes of kube-apiserver's current time"
+            message = f"Invalid value: {time_text(time)}: {detail}"
+            yield FieldError("status.notBefore", "FieldValueInvalid", message)

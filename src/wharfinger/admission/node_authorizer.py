@@ -16,7 +16,13 @@ from wharfinger.admission.reads import ObjectVersion, Reads
 from wharfinger.admission.request import User
 from wharfinger.admission.service_accounts import MIRROR
 from wharfinger.api.errors import NotFound
-from wharfinger.api.kinds.builtin import PERSISTENT_VOLUMES, PODS, RESOURCE_SLICES, VOLUME_ATTACHMENTS
+from wharfinger.api.kinds.builtin import (
+    PERSISTENT_VOLUMES,
+    POD_CERTIFICATE_REQUESTS,
+    PODS,
+    RESOURCE_SLICES,
+    VOLUME_ATTACHMENTS,
+)
 from wharfinger.api.pod_references import (
     config_map_names,
     resource_claim_names,
@@ -199,6 +205,19 @@ class NodeAuthorizer:
             "deletecollection"
         )
 
+    def _pod_certificate(self, node: str, asked: Attributes) -> str | None:
+        if asked.subresource:
+            return "nodes may not access the status subresource of PodCertificateRequests"
+        if asked.verb == "create":
+            return None  # NodeRestriction looks at the object
+        if asked.verb == "get":
+            return self._related(node, asked)
+        if asked.verb in ("list", "watch"):
+            if _selects(asked, "spec.nodeName", node):
+                return None
+            return "can only list/watch podcertificaterequests with nodeName field selector"
+        return f"nodes may not {asked.verb} podcertificaterequests"
+
     def _node(self, node: str, asked: Attributes) -> str | None:
         if asked.subresource == "status":
             return None if asked.verb in ("update", "patch") else ""
@@ -246,6 +265,8 @@ class NodeAuthorizer:
             return self._names_node(VOLUME_ATTACHMENTS, name, node)
         if plural == "resourceslices":
             return self._names_node(RESOURCE_SLICES, name, node)
+        if plural == "podcertificaterequests":
+            return self._names_node(POD_CERTIFICATE_REQUESTS, name, node, namespace)
         if plural == "persistentvolumes":
             volume = self._reads.peek(PERSISTENT_VOLUMES, name)
             return volume is not None and self._claimed_on(node, volume.document())
@@ -256,9 +277,9 @@ class NodeAuthorizer:
             for document in self._volumes_naming(name)
         )
 
-    def _names_node(self, resource: Resource, name: str, node: str) -> bool:
+    def _names_node(self, resource: Resource, name: str, node: str, namespace: str = "") -> bool:
         try:
-            found = self._reads.peek(resource, name)
+            found = self._reads.peek(resource, name, namespace)
         except NotFound:  # the kind is not served here
             return False
         return found is not None and (found.document().get("spec") or {}).get("nodeName") == node
@@ -326,6 +347,7 @@ _DECISIONS: dict[tuple[str, str], _Decide] = {
     ("coordination.k8s.io", "leases"): NodeAuthorizer._lease,
     ("storage.k8s.io", "csinodes"): NodeAuthorizer._csi_node,
     ("resource.k8s.io", "resourceslices"): NodeAuthorizer._resource_slice,
+    ("certificates.k8s.io", "podcertificaterequests"): NodeAuthorizer._pod_certificate,
     ("", "nodes"): NodeAuthorizer._node,
     ("", "pods"): NodeAuthorizer._pod,
 }

@@ -16,9 +16,16 @@ from wharfinger.admission.reads import Reads
 from wharfinger.admission.request import PASS, Request, Review
 from wharfinger.admission.service_accounts import MIRROR
 from wharfinger.api.errors import ApiError, not_found
-from wharfinger.api.kinds.builtin import CSI_DRIVERS, NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS
+from wharfinger.api.kinds.builtin import (
+    CSI_DRIVERS,
+    NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    PODS,
+    SERVICE_ACCOUNTS,
+)
 from wharfinger.api.pod_references import UnknownSource, api_object_reference
-from wharfinger.api.registry import Document
+from wharfinger.api.registry import Document, Resource
 
 _RESTRICTED = "node-restriction.kubernetes.io"
 _KUBELET_LABELS = frozenset(
@@ -239,6 +246,70 @@ class NodeRestrictionReviewer:
             return ""
         return f"can only {verb} ResourceSlice with the same NodeName as the requesting node"
 
+    def _pod_certificate(self, node: str, request: Request) -> str:
+        if request.operation != "CREATE":
+            return f"unexpected operation {request.operation}"
+        if request.subresource:
+            return f"unexpected subresource {request.subresource}"
+        spec = (request.object or {}).get("spec") or {}
+        wanted = spec.get("nodeName") or ""
+        if wanted != node:
+            return f'PodCertificateRequest.Spec.NodeName="{wanted}", which is not the requesting node "{node}"'
+        uid = self._named(NODES, node)["metadata"].get("uid", "")
+        key = f'"{request.namespace}/{spec.get("podName") or ""}"'
+        if spec.get("nodeUID") != uid:
+            given = f'node UID "{spec.get("nodeUID") or ""}"'
+            raise _uncertain(
+                f'PodCertificateRequest for pod {key} names {given}, inconsistent with the running node ("{uid}")'
+            )
+        pod = self._named(PODS, spec.get("podName") or "", request.namespace)
+        if spec.get("podUID") != pod["metadata"].get("uid"):
+            given, real = spec.get("podUID") or "", pod["metadata"].get("uid", "")
+            raise _uncertain(
+                f'PodCertificateRequest for pod {key} contains pod UID ("{given}") which differs from running pod "{real}"'
+            )
+        running = pod.get("spec") or {}
+        if running.get("nodeName") != node:
+            return f'pod {key} is not running on node "{node}" named in the PodCertificateRequest'
+        if MIRROR in (pod["metadata"].get("annotations") or {}):
+            return f"pod {key} is a mirror pod"
+        return self._pod_certificate_account(request, spec, running, key)
+
+    def _pod_certificate_account(self, request: Request, spec: Document, running: Document, key: str) -> str:
+        name, real = spec.get("serviceAccountName") or "", running.get("serviceAccountName") or ""
+        if name != real:
+            return (
+                f'PodCertificateRequest for pod {key} contains serviceAccountName ("{name}") that differs from running '
+                f'pod ("{real}")'
+            )
+        uid = self._named(SERVICE_ACCOUNTS, name, request.namespace)["metadata"].get("uid", "")
+        if spec.get("serviceAccountUID") != uid:
+            given = spec.get("serviceAccountUID") or ""
+            raise _uncertain(
+                f'PodCertificateRequest for pod {key} names service account UID "{given}", which differs from the running '
+                f'service account ("{uid}")'
+            )
+        signer = spec.get("signerName") or ""
+        for volume in running.get("volumes") or ():
+            for source in (volume.get("projected") or {}).get("sources") or ():
+                if (source.get("podCertificate") or {}).get("signerName") == signer:
+                    return ""
+        verb, resource = "request-serviceaccounts-podcertificate-signer", signer.replace("/", ":")
+        asked = Attributes(request.user, verb, request.resource.group, resource, "", name, request.namespace)
+        if self._authorizer.allowed(asked).allowed:
+            return ""
+        return f'pod {key} does not mount a podCertificate projected volume for signer "{signer}"'
+
+    def _named(self, resource: Resource, name: str, namespace: str = "") -> Document:
+        """An object that a PodCertificateRequest names."""
+        found = self._reads.peek(resource, name, namespace)
+        if found is not None:
+            return found.document()
+        kind = {"nodes": "node", "pods": "pod"}.get(resource.plural, "service account")
+        key = f"{namespace}/{name}" if namespace else name
+        missing = f'{resource.plural.removesuffix("s")} "{name}" not found'
+        raise _uncertain(f'while retrieving {kind} "{key}" named in the PodCertificateRequest: {missing}')
+
     def _signing_request(self, node: str, request: Request) -> str:
         spec = (request.object or {}).get("spec") or {}
         if request.operation != "CREATE" or request.subresource or spec.get("signerName") not in _KUBELET_SIGNERS:
@@ -299,6 +370,11 @@ def _within(namespace: str, parent: str) -> bool:
     return namespace == parent or namespace.endswith(f".{parent}")
 
 
+def _uncertain(why: str) -> ApiError:
+    """An error that is no denial, since the server may not know the object yet."""
+    return ApiError(why, code=500, reason="")
+
+
 _REVIEWS: dict[tuple[str, str], Callable[[NodeRestrictionReviewer, str, Request], str]] = {
     ("", "pods"): NodeRestrictionReviewer._pod,
     ("", "nodes"): NodeRestrictionReviewer._node,
@@ -308,4 +384,5 @@ _REVIEWS: dict[tuple[str, str], Callable[[NodeRestrictionReviewer, str, Request]
     ("storage.k8s.io", "csinodes"): NodeRestrictionReviewer._csi_node,
     ("resource.k8s.io", "resourceslices"): NodeRestrictionReviewer._resource_slice,
     ("certificates.k8s.io", "certificatesigningrequests"): NodeRestrictionReviewer._signing_request,
+    ("certificates.k8s.io", "podcertificaterequests"): NodeRestrictionReviewer._pod_certificate,
 }

@@ -8,7 +8,7 @@ from wharfinger.admission.rbac import FULL_AUTHORITY, MASTERS, Attributes, RbacI
 from wharfinger.admission.request import PASS, Request, Review, User
 from wharfinger.api.errors import forbidden, not_found
 from wharfinger.api.fields import show
-from wharfinger.api.registry import Document
+from wharfinger.api.object_meta import only_for_collection
 from wharfinger.api.views.rbac import ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding
 
 GROUP = "rbac.authorization.k8s.io"
@@ -112,7 +112,7 @@ class EscalationReviewer:
             or request.operation not in ("CREATE", "UPDATE")
             or request.object is None
             or MASTERS in request.user.groups
-            or (request.old is not None and _only_for_collection(request.object, request.old))
+            or (request.old is not None and only_for_collection(request.object, request.old))
         ):
             return PASS
         new = as_view({"kind": request.resource.kind, **request.object})
@@ -158,14 +158,3 @@ def _aggregates(role: object) -> bool:
         and role.aggregation_rule is not None
         and bool(role.aggregation_rule.cluster_role_selectors)
     )
-
-
-def _only_for_collection(new: Document, old: Document) -> bool:
-    """Whether only fields changed that the garbage collector changes."""
-
-    def rest(document: Document) -> Document:
-        dropped = ("ownerReferences", "finalizers", "managedFields", "resourceVersion")
-        metadata = document.get("metadata") or {}
-        return {**document, "metadata": {key: value for key, value in metadata.items() if key not in dropped}}
-
-    return rest(new) == rest(old)

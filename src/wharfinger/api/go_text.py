@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -81,3 +82,17 @@ def _float(value: float) -> str:
         return repr(value).removesuffix(".0")
     first, rest = str(digits[0]), "".join(map(str, digits[1:]))
     return f"{'-' * sign}{first}{'.' * bool(rest)}{rest}e{power:+03d}"
+
+
+def duration_text(seconds: float) -> str:
+    """A `time.Duration` of whole seconds: `1h30m0s`."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours}h{minutes}m{rest}s"
+    return f"{minutes}m{rest}s" if minutes else f"{rest}s"
+
+
+def time_text(seconds: float) -> str:
+    """A `time.Time` of whole seconds, in UTC."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S +0000 UTC")

@@ -7,6 +7,7 @@ difference to defaults and validity.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -19,6 +20,7 @@ _LABEL = rb"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
 # As long as a label may be: then it is also valid as the value of a label of that name.
 _NODE = re.compile(rb'"nodeName":"(?=[^"]{1,63}")(%b(?:\.%b)*)"' % (_LABEL, _LABEL))
 _TOKEN = re.compile(rb'"%b([a-z0-9]{5})"' % TOKEN_VOLUME.encode())
+_LONGEST = 32 * 1024  # bytes of a spec that is remembered
 
 
 class SpecPattern(NamedTuple):
@@ -36,6 +38,12 @@ class SpecPattern(NamedTuple):
 
 
 def spec_pattern(data: bytes) -> SpecPattern:
+    if b'"nodeName":"' in data or len(data) > _LONGEST:
+        return _pattern(data)
+    return _unbound_pattern(data)
+
+
+def _pattern(data: bytes) -> SpecPattern:
     node, token = _NODE.search(data), set(_TOKEN.findall(data))
     if node is not None:
         data = data.replace(node[0], _node(b"n"), 1)
@@ -44,6 +52,9 @@ def spec_pattern(data: bytes) -> SpecPattern:
     (suffix,) = token
     data = data.replace(_token(suffix), _token(b"00000"))
     return SpecPattern(data, b"" if node is None else node[1], suffix)
+
+
+_unbound_pattern = lru_cache(512)(_pattern)
 
 
 def _node(name: bytes) -> bytes:
@@ -58,7 +69,6 @@ class KnownSpecs:
     """A bounded set of specs, held as JSON."""
 
     _MOST = 1024
-    _LONGEST = 32 * 1024
 
     def __init__(self) -> None:
         self._known: set[bytes] = set()
@@ -74,7 +84,7 @@ class KnownSpecs:
             data = spec_pattern(_encode(spec)).data
         except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
             return
-        if len(data) < self._LONGEST:
+        if len(data) < _LONGEST:
             if len(self._known) >= self._MOST:
                 self._known.clear()
             self._known.add(data)

@@ -53,3 +53,14 @@ def reference_document(owner: OwnerReference) -> Document:
     if owner.block_owner_deletion:
         document["blockOwnerDeletion"] = True
     return document
+
+
+def only_for_collection(new: Document, old: Document) -> bool:
+    """Whether only fields changed that the garbage collector changes."""
+
+    def rest(document: Document) -> Document:
+        dropped = ("ownerReferences", "finalizers", "managedFields", "resourceVersion")
+        metadata = document.get("metadata") or {}
+        return {**document, "metadata": {key: value for key, value in metadata.items() if key not in dropped}}
+
+    return rest(new) == rest(old)

@@ -63,6 +63,8 @@ class Authenticator:
     ) -> None:
         # Keyed by digest, so that the duration of a look-up reveals nothing about tokens.
         self._static = {_digest(token): user for token, user in static.items()}
+        # Headers with such a token that were seen. Hashes of strings have a random key, so this reveals nothing either.
+        self._seen: dict[str, User] = {}
         self._signer = signer
         self._lookup = lookup
         self._now = now
@@ -73,11 +75,15 @@ class Authenticator:
         """The user of a client certificate (in DER) or of an `Authorization` header. Raises Unauthorized."""
         if certificate is not None and (user := self._certificate_user(certificate)) is not None:
             return user
+        if (user := self._seen.get(authorization)) is not None:
+            return user
         scheme, _, token = authorization.partition(" ")
         if scheme.lower() == "bearer" and token.strip():
             user = self.user_of(token.strip())
             if user is None:
                 raise Unauthorized("Unauthorized")
+            if authorization == f"Bearer {token}" and _digest(token) in self._static:
+                self._seen[authorization] = user
             return user
         if authorization or not (parts and parts[0] in _ANONYMOUS_PATHS):
             raise Unauthorized("Unauthorized")

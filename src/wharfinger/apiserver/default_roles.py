@@ -267,6 +267,8 @@ def node_role() -> Document:
         ("resource.k8s.io", "resourceclaims", "get"),
         ("resource.k8s.io", "resourceslices", "deletecollection"),
         ("", "serviceaccounts", "get"),
+        (_CERTIFICATES, "clustertrustbundles", READ),
+        (_CERTIFICATES, "podcertificaterequests", f"create {READ}"),
     )
 
 
@@ -280,6 +282,7 @@ def _certificate_roles() -> list[Document]:
         "kube-apiserver-client-kubelet": KUBELET_CLIENT,
     }
     return [
+        _role("system:cluster-trust-bundle-discovery", (_CERTIFICATES, "clustertrustbundles", READ)),
         _role("system:node-bootstrapper", (_CERTIFICATES, requests, f"create {READ}")),
         _role(f"{prefix}:{requests}:nodeclient", (_CERTIFICATES, f"{requests}/nodeclient", "create")),
         _role(f"{prefix}:{requests}:selfnodeclient", (_CERTIFICATES, f"{requests}/selfnodeclient", "create")),
@@ -345,6 +348,7 @@ def cluster_role_bindings() -> list[Document]:
         _binding("system:public-info-viewer", "Group", "system:authenticated", "system:unauthenticated"),
         _binding("system:monitoring", "Group", "system:monitoring"),
         _binding("system:service-account-issuer-discovery", "Group", "system:serviceaccounts"),
+        _binding("system:cluster-trust-bundle-discovery", "Group", "system:serviceaccounts"),
         _binding("system:node", "Group"),
         _binding("system:node-proxier", "User", "system:kube-proxy"),
         # As kubeadm does: certificates of nodes are approved without an administrator.

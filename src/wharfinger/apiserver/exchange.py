@@ -49,6 +49,11 @@ class RequestConnection(Protocol):
         ...
 
     @property
+    def full(self) -> bool:
+        """Whether the write buffer is full because the client does not read."""
+        ...
+
+    @property
     def peer(self) -> str:
         """The address of the client."""
         ...

@@ -18,7 +18,7 @@ from wharfinger.api.selectors import FieldRequirement
 from wharfinger.apiserver import tables
 from wharfinger.apiserver.discovery import CONNECTED, subresources
 from wharfinger.apiserver.exchange import ApiExchange, Body, decode, object_body
-from wharfinger.apiserver.negotiation import PARTIAL, TABLE, Accepted, accept, content_type, require_content
+from wharfinger.apiserver.negotiation import JSON, PARTIAL, TABLE, Accepted, accept, content_type, require_content
 from wharfinger.apiserver.options import Deletion, WriteOptions, deletion, list_options, write_options
 from wharfinger.apiserver.patching import (
     Finish,
@@ -218,6 +218,7 @@ class ResourceHandler:
             _write(at, "create", body.value, field_manager=options.manager, dry_run=options.dry_run),
             user=exchange.user,
             audit=exchange.annotations,
+            given_away=body.media == JSON and b"null" not in body.data,
         )
         await self._written(exchange, at, written, accepted, 201)
 

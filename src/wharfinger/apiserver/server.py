@@ -42,7 +42,7 @@ from wharfinger.apiserver.audit.policy import AuditPolicy, default_policy
 from wharfinger.apiserver.audit.recording import Auditor
 from wharfinger.apiserver.authentication import Authenticator
 from wharfinger.apiserver.bootstrap import bootstrap, publish_configuration
-from wharfinger.apiserver.certificates import prepare_certificates
+from wharfinger.apiserver.certificates import CertificateFiles, prepare_certificates
 from wharfinger.apiserver.client_certificates import KubeletTls
 from wharfinger.apiserver.credentials import StaticCredentials, component_users, load_credentials
 from wharfinger.apiserver.custom_kinds import DefinitionReviewer
@@ -63,7 +63,7 @@ from wharfinger.client.local import LocalClient
 from wharfinger.client.memory import settle_heap
 from wharfinger.client.timers import SystemClock, background_sleep
 from wharfinger.http.connections import MAX_PER_OWNER, Connections
-from wharfinger.http.server import uvicorn_config
+from wharfinger.http.server import TlsServer, uvicorn_config
 from wharfinger.store.chain import Chain
 from wharfinger.store.default_chain import extend_chain
 from wharfinger.store.store import Store
@@ -229,16 +229,14 @@ async def serve(settings: ApiServerSettings, started: Callable[[str, Path], None
                     application,
                     graceful_shutdown=5,
                     connections=Connections(per_owner=settings.connections),
-                    ssl_certfile=str(certificates.certificate),
-                    ssl_keyfile=str(certificates.key),
-                    ssl_ca_certs=str(certificates.authority),
-                    ssl_cert_reqs=ssl.CERT_OPTIONAL,
                 )
                 published = KubernetesService(store, host, port)
                 published.start()
                 settle_heap()
                 try:
-                    server = ApiServer(config, application, lambda: started(application.address, kubeconfig))
+                    server = ApiServer(
+                        config, _tls(certificates), application, lambda: started(application.address, kubeconfig)
+                    )
                     await server.serve([listener])
                 finally:
                     await published.stop()
@@ -246,6 +244,16 @@ async def serve(settings: ApiServerSettings, started: Callable[[str, Path], None
             await store.close()
     finally:
         listener.close()
+
+
+def _tls(certificates: CertificateFiles) -> ssl.SSLContext:
+    """Clients may authenticate with a certificate that our authority issued."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(certificates.certificate, certificates.key)
+    context.verify_mode = ssl.CERT_OPTIONAL
+    context.load_verify_locations(certificates.authority)
+    return context
 
 
 @asynccontextmanager
@@ -277,11 +285,17 @@ def _raise_file_limit() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-class ApiServer(uvicorn.Server):
+class ApiServer(TlsServer):
     """Reports when it listens, and ends watches before it waits for requests to finish."""
 
-    def __init__(self, config: uvicorn.Config, application: ApiServerApplication, started: Callable[[], None]) -> None:
-        super().__init__(config)
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        tls: ssl.SSLContext,
+        application: ApiServerApplication,
+        started: Callable[[], None],
+    ) -> None:
+        super().__init__(config, tls)
         self._application = application
         self._started = started
 
@@ -301,8 +315,7 @@ class ApiServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        if self.started:
-            self._started()
+        self._started()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._application.stop()

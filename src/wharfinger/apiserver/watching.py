@@ -78,19 +78,25 @@ class Watchers:
             while events := await watch.batch():
                 if leaving.done():
                     return
-                async with asyncio.timeout(self.stuck):
-                    await exchange.stream(b"".join(map(encode, events)))
+                await self._send(exchange, b"".join(map(encode, events)))
             if not leaving.done():  # a watch with bookmarks has sent its last one
                 await exchange.stream(b"", more=False)
         except ApiError as error:  # the watch fell behind the history of the store
-            async with asyncio.timeout(self.stuck):
-                await exchange.stream(_error_line(error), more=False)
+            await self._send(exchange, _error_line(error), more=False)
         finally:
             series.dec()
             self._open.discard(watch)
             timer.cancel()
             leaving.cancel()
             watch.close()
+
+    async def _send(self, exchange: ApiExchange, data: bytes, *, more: bool = True) -> None:
+        """Raises TimeoutError if the client does not read."""
+        if exchange.connection is not None and not exchange.connection.full:
+            await exchange.stream(data, more=more)  # does not wait, so needs no timer
+            return
+        async with asyncio.timeout(self.stuck):
+            await exchange.stream(data, more=more)
 
     def _encoder(self, exchange: ApiExchange, resource: Resource, kind: Kind, accepted: Accepted) -> Encode:
         if accepted.shown_as == TABLE:

@@ -181,13 +181,21 @@ def _scale_in(plan: ChangePlan) -> Iterator[PlanRow]:
         if changed := repriced.get(key):
             costs = Counter((_cost(each.before), _cost(each.after)) for each in changed)
             texts.append(
-                "costs " + ", ".join(f"{a} → {b}{f' ({n} pods)' if n > 1 else ''}" for (a, b), n in costs.items())
+                "costs "
+                + ", ".join(
+                    f"{a} → {b}{f' ({n} pods)' if n > 1 else ''}" for (a, b), n in sorted(costs.items(), key=_by_cost)
+                )
             )
         yield PlanRow("~", (_name(*key), "; ".join(texts)))
 
 
 def _order(each: ScaleInChange) -> str:
     return f"first to go: {listed(each.after, 3)} (before: {listed(each.before, 3)})"
+
+
+def _by_cost(counted: tuple[tuple[str, str], int]) -> tuple[tuple[int, str], ...]:
+    """Sorts pairs of costs as numbers; the names of pods, by which they are found, are random."""
+    return tuple((len(cost), cost) for cost in counted[0])
 
 
 def _is_repriced(change: PlannedChange) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from weakref import WeakSet
 
 import msgspec
 
+from wharfinger.store.interests import Interest, Waiting, WatchInterests
 from wharfinger.store.objects import ADDED, DELETED, MODIFIED, StoredObject, StoreEvent, key_of
 
 _RECENT_LIMIT = 1024  # changes whose keys `changed_since` can return
@@ -27,7 +27,7 @@ class ObjectIndex:
         self.objects: dict[str, StoredObject] = {}
         self.revision = 0  # number of changes; values derived from all objects are valid while it stays the same
         self._order: list[str] = []
-        self._fresh: list[str] = []  # keys not yet in the order
+        self._fresh: dict[str, None] = {}  # keys of objects that are not yet in the order
         self._dead: set[str] = set()  # keys in the order whose objects are removed
         self._recent: deque[str] = deque(maxlen=_RECENT_LIMIT)  # keys of the last changes, up to `revision`
 
@@ -37,13 +37,16 @@ class ObjectIndex:
             if key in self._dead:
                 self._dead.remove(key)
             else:
-                self._fresh.append(key)
+                self._fresh[key] = None
         self.objects[key] = stored
 
     def remove(self, key: str) -> None:
         self._changed(key)
         if self.objects.pop(key, None) is not None:
-            self._dead.add(key)
+            if key in self._fresh:  # nothing remains of an object that came and went without a list in between
+                del self._fresh[key]
+            else:
+                self._dead.add(key)
 
     def _changed(self, key: str) -> None:
         self.revision += 1
@@ -70,11 +73,8 @@ class ObjectIndex:
         return [objects[key] for key in self.keys(prefix)]
 
     def _sorted(self) -> list[str]:
-        # A key that was added and removed since the last update must not enter the order.
         if self._fresh:
-            fresh = [key for key in self._fresh if key not in self._dead]
-            self._dead.difference_update(self._fresh)
-            self._fresh = []
+            fresh, self._fresh = self._fresh, {}
             if len(fresh) <= _INSERT_LIMIT:
                 for key in fresh:
                     insort(self._order, key)
@@ -123,6 +123,8 @@ class Collection:
         self.plural = plural
         self.latest = ObjectIndex()
         self.visible = self.latest if durable_at_once else ObjectIndex()
+        # In memory, as in simulations, few objects are watched by few; all watches are woken in the order of their arrival.
+        self.finds_watches = not durable_at_once
         self.compacted = compacted  # changes up to this version have been dropped
         self.first = 0  # number of dropped changes, and so the number of changes[0]
         self.changes: list[ObjectChange] = []
@@ -132,7 +134,8 @@ class Collection:
         self.forgets = False  # drop changes that all open watches have read, see `Store.forget_read_changes`
         self._look_at = 0  # the number of changes at which to look for some
         self._limits = limits
-        self._waiting: dict[asyncio.Future[None], None] = {}  # ordered
+        self._waiting: dict[Waiting, None] = {}  # watches that every change may concern, in the order of their arrival
+        self._interests = WatchInterests()
 
     def change(self, before: StoredObject | None, after: StoredObject | None, version: int, at: float) -> ObjectChange:
         if after is not None:
@@ -158,7 +161,14 @@ class Collection:
                 self._forget_read()
             self._trim(change.at)
         if self._waiting:
-            self._wake_all()
+            self._wake_waiting()
+        if self._interests:
+            self._interests.tell(change.before, change.after, self.end - 1)
+
+    @property
+    def end(self) -> int:
+        """The number of the next change."""
+        return self.first + len(self.changes)
 
     def _forget_read(self) -> None:
         end = self.first + len(self.changes)
@@ -191,23 +201,30 @@ class Collection:
         """The changes later than `version`, newest first."""
         return reversed(self.changes[self.number_after(version) - self.first :])
 
-    def await_change(self, waiting: asyncio.Future[None]) -> None:
-        """Resolves the future at the next change, or when the collection is closed."""
-        self._waiting[waiting] = None
+    def await_change(self, waiting: Waiting, interest: Interest | None) -> None:
+        """Resolves the future at the next change that may concern the watch, or when the collection is closed."""
+        if interest is None:
+            self._waiting[waiting] = None
+        else:
+            self._interests.add(waiting, interest)
 
-    def give_up(self, waiting: asyncio.Future[None]) -> None:
-        self._waiting.pop(waiting, None)
+    def give_up(self, waiting: Waiting, interest: Interest | None) -> None:
+        if interest is None:
+            self._waiting.pop(waiting, None)
+        else:
+            self._interests.remove(waiting, interest)
 
-    def _wake_all(self) -> None:
+    def _wake_waiting(self) -> None:
         waiting, self._waiting = self._waiting, {}
         for future in waiting:
             wake(future)
 
     def close(self) -> None:
         self.closed = True
-        self._wake_all()
+        self._wake_waiting()
+        self._interests.wake_all()
 
 
-def wake(future: asyncio.Future[None]) -> None:
+def wake(future: Waiting) -> None:
     if not future.done():
         future.set_result(None)

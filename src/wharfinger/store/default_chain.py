@@ -12,6 +12,8 @@ from wharfinger.admission.certificates import (
     CertificateRequesterReviewer,
     CertificateSignerReviewer,
     CertificateSubjectReviewer,
+    PodCertificateChecker,
+    TrustBundleReviewer,
 )
 from wharfinger.admission.device_claims import AdminAccessChecker, ClaimStatusChecker
 from wharfinger.admission.device_expressions import DeviceExpressionChecker
@@ -100,16 +102,16 @@ def extend_chain(
         return None if found is None else found.document()
 
     records = scheduler_records()
-    marks = [name.encode() for record in records for name in (record.annotation, record.field) if name]
+    annotations = [record.annotation.encode() for record in records]
+    fields = [record.field.encode() for record in records if record.field]
 
     def recorded_pod(namespace: str, name: str) -> Document | None:
         found = store.peek(PODS, name, namespace)
-        if found is not None:
-            data = found.data
-            for mark in marks:  # most pods have no record, and need not be decoded for every binding
-                if mark in data:
-                    return found.document()
-        return None
+        if found is None:
+            return None
+        data = found.data  # most pods have no record, and need not be decoded for every binding
+        marks = [*fields, *annotations] if b'"annotations":' in data else fields
+        return found.document() if any(mark in data for mark in marks) else None
 
     chain.mutating += [
         *(reviewer for each in of_systems for reviewer in each.before_stock),
@@ -127,6 +129,7 @@ def extend_chain(
         AdminAccessChecker(store),
         ClaimStatusChecker(lambda asked: index().allowed(asked)),
         DeviceExpressionChecker(),
+        PodCertificateChecker(lambda asked: index().allowed(asked), store.now),
     ]
     chain.validating += [
         LimitRangeReviewer(ranges, extensions.names),
@@ -135,6 +138,7 @@ def extend_chain(
         SchedulerRecordReviewer(RecordRules(schedulers(settings), records), context.authorize, recorded_pod),
         CertificateSubjectReviewer(),
         CertificateSignerReviewer(lambda asked: index().allowed(asked)),
+        TrustBundleReviewer(lambda asked: index().allowed(asked)),
         *(reviewer for each in of_systems for reviewer in each.validating),
     ]
     chain.final += [

@@ -46,7 +46,7 @@ class Pods:
         repeated = self._writer.repeated
         if repeated is not None and repeated.bind(call, document):
             return success(call)
-        binding = copy(document)
+        binding = document if call.owns_document else copy(document)
         metadata = binding.get("metadata") or {}
         call.name = call.name or metadata.get("name") or ""
         if metadata.get("name", call.name) != call.name:

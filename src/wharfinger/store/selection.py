@@ -8,7 +8,8 @@ from typing import Any
 
 from wharfinger.api.errors import BadRequest
 from wharfinger.api.registry import Kind
-from wharfinger.api.selectors import FieldRequirement, Requirements, field_text, matches
+from wharfinger.api.selectors import FieldRequirement, Operator, Requirement, Requirements, field_text, matches
+from wharfinger.store.interests import Interest
 from wharfinger.store.objects import StoredObject
 
 # The text of an absent field, where Go's zero value is not the empty string.
@@ -83,10 +84,53 @@ class ObjectSelector:
             if (text == field.value) is not field.equal:
                 return False
         if self._fields:
-            texts = stored._fields
-            if texts is None:
-                texts = stored._fields = selectable_fields(self._kind, stored.document())
+            texts = self._texts(stored)
             for position, value, equal in self._fields:
                 if (texts[position] == value) is not equal:
                     return False
         return not self._labels or matches(self._labels, stored.labels)
+
+    def _texts(self, stored: StoredObject) -> tuple[str, ...]:
+        texts = stored._fields
+        if texts is None:
+            texts = stored._fields = selectable_fields(self._kind, stored.document())
+        return texts
+
+    def interest(self, prefix: str) -> Interest | None:
+        """The property by which matching objects with this prefix of their keys are found; None if there is none.
+
+        Of several, the one that fewest objects are expected to share.
+        """
+        for field in self._names:
+            if field.equal and field.path == "metadata.name":
+                return Interest("name", _name, (field.value,))
+        for position, value, equal in self._fields:
+            if equal:
+                return self._field_interest(position, value)
+        for label in self._labels:
+            if (found := _label_interest(label)) is not None:
+                return found
+        for field in self._names:
+            if field.equal:
+                return Interest("namespace", _namespace, (field.value,))
+        return Interest("namespace", _namespace, (prefix.removesuffix("/"),)) if prefix else None
+
+    def _field_interest(self, position: int, value: str) -> Interest:
+        return Interest(self._kind.selectable[position], lambda stored: self._texts(stored)[position], (value,))
+
+
+def _label_interest(label: Requirement) -> Interest | None:
+    key = label.key
+    if label.operator is Operator.IN:
+        return Interest(f"label {key}", lambda stored: stored.labels.get(key), tuple(label.values))
+    if label.operator is Operator.EXISTS:
+        return Interest(f"has label {key}", lambda stored: "" if key in stored.labels else None, ("",))
+    return None
+
+
+def _name(stored: StoredObject) -> str:
+    return stored.name
+
+
+def _namespace(stored: StoredObject) -> str:
+    return stored.namespace

@@ -250,14 +250,16 @@ class Store(WriteVerbs[Written]):
         user: User = SYSTEM,
         finish: Callable[[Document], None] | None = None,
         audit: dict[str, str] | None = None,
+        given_away: bool = False,
     ) -> Written:
         """Carries out one write: create, update, patch or delete.
 
-        `finish` receives the result of a patch, in the requested version, and may change or refuse it. Reviewers put their
+        A body that is `given_away` has no null members, and the caller no longer uses it, so that a create need not copy
+        it. `finish` receives the result of a patch, in the requested version, and may change or refuse it. Reviewers put their
         audit annotations into `audit`, also if they refuse the write.
         """
         call = self._call(request, user)
-        call.audit = audit
+        call.audit, call.owns_document = audit, given_away
         if request.verb == "create":
             return await self._create(call, request.body)
         if request.verb == "update":

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from wharfinger.api.errors import Expired, ServerTimeout
 from wharfinger.store.collection import Collection, ObjectChange, wake
+from wharfinger.store.interests import Waiting
 from wharfinger.store.objects import ADDED, BOOKMARK, DELETED, MODIFIED, StoredObject, StoreEvent
 from wharfinger.store.selection import ObjectSelector
 
@@ -53,7 +54,8 @@ class Watch:
         self._present = present
         self._bookmark_every = bookmark_every
         self._closed = False
-        self._waiting: asyncio.Future[None] | None = None
+        self._waiting: Waiting | None = None
+        self._interest = selection.interest(prefix) if collection.finds_watches else None
         self._initial: list[StoreEvent] = []
         self._after = after or 0  # changes up to this version have been seen
         if initial_events or not after:
@@ -99,19 +101,23 @@ class Watch:
                 return self.bookmark()
 
     async def _change(self) -> None:
-        """Waits for a change, the end of the watch, or the time of the next bookmark."""
+        """Waits for a change that may concern the watch, its end, or the time of the next bookmark."""
         loop = asyncio.get_running_loop()
-        waiting = self._waiting = loop.create_future()
-        self._collection.await_change(waiting)
+        waiting: Waiting = loop.create_future()
+        self._waiting = waiting
+        self._collection.await_change(waiting, self._interest)
         timer = None
         if self._bookmark_every is not None:
             timer = loop.call_later(self._bookmark_every, wake, waiting)
         try:
             await waiting
         finally:
-            self._collection.give_up(waiting)
+            self._collection.give_up(waiting, self._interest)
             if timer is not None:
                 timer.cancel()
+            if self._interest is not None:  # changes in between do not concern it
+                told = waiting.result() if waiting.done() and not waiting.cancelled() else None
+                self._next = self._collection.end if told is None else told
 
     async def batch(self, most: int = 500) -> list[StoreEvent]:
         """Waits for events and returns all that are ready; an empty list is the end of the watch."""
@@ -151,7 +157,7 @@ class Watch:
             wake(self._waiting)
 
     def _idle(self) -> bool:
-        return self._next == self._collection.first + len(self._collection.changes)
+        return self._next == self._collection.end
 
     def _ready(self) -> StoreEvent | None:
         if self._initial:

@@ -65,6 +65,7 @@ class Call(msgspec.Struct):
     applied: Applied | None = None  # for server-side apply
     owners: Any = None  # metadata.managedFields of an update
     audit: dict[str, str] | None = None  # where reviewers put their audit annotations
+    owns_document: bool = False  # the document of a create may be changed, and has no null members
     repeats: RepeatableWrite | None = None
 
     def request(self, operation: str, new: Document | None, old: Document | None) -> Request:
@@ -128,20 +129,22 @@ class Writer:
         return stored
 
     async def create(self, call: Call, document: Document) -> Written:
-        """Creates an object; does not change `document`."""
+        """Creates an object; does not change `document` unless the call owns it."""
         if "get" not in call.kind.verbs:
             raise MethodNotAllowed(f"{call.resource.group_plural} are answered, not stored")
         generated = 0
+        # A document without a name is needed again if the generated one is taken.
+        own = call.owns_document and isinstance(meta := document.get("metadata"), dict) and meta.get("name")
         while True:
             try:
                 if self.repeated is not None and (known := self.repeated.create(call, document)) is not None:
                     return known
-                return await self._create(call, copy(document, call.kind))
+                return await self._create(call, document if own else copy(document, call.kind))
             except AlreadyExists:
                 # Retry only with a generated name.
                 generated += 1
-                own = copy(document).get("metadata") or {}
-                if own.get("name") or not own.get("generateName"):
+                given = copy(document).get("metadata") or {}
+                if given.get("name") or not given.get("generateName"):
                     raise
                 if generated == _GENERATED_NAMES:
                     raise self._no_free_name(call) from None

@@ -21,7 +21,7 @@ from wharfinger.client.interface import Client
 from wharfinger.client.memory import settle_heap
 from wharfinger.client.metrics_access import MetricsAccess
 from wharfinger.client.timers import Clock, SystemClock, background_sleep
-from wharfinger.http.server import uvicorn_config
+from wharfinger.http.server import TlsServer, uvicorn_config
 from wharfinger.http.tls import server_context
 from wharfinger.webhook.application import WebhookApplication
 from wharfinger.webhook.certificates import CertificateSecret, WebhookCertificates
@@ -83,8 +83,9 @@ class WebhookServer:
         upkeep: asyncio.Task[None] | None = None
         with socket.create_server((self._settings.host, self._settings.port), backlog=2048) as listener:
             try:
-                await self.refresh_certificates()
-                server = self._server = _DrainingServer(self._config(), self.application, self._settings.drain)
+                tls = await self.refresh_certificates()
+                config = uvicorn_config(self.application, graceful_shutdown=10)
+                server = self._server = _DrainingServer(config, tls, self.application, self._settings.drain)
                 upkeep = asyncio.create_task(self._keep_up(), name="webhook upkeep")
                 host, port = listener.getsockname()[:2]
                 started(f"{host}:{port}")
@@ -98,12 +99,6 @@ class WebhookServer:
     def stop(self) -> None:
         if self._server is not None:
             self._server.should_exit = True
-
-    def _config(self) -> uvicorn.Config:
-        config = uvicorn_config(self.application, graceful_shutdown=10)
-        config.load()
-        config.ssl = self._tls
-        return config
 
     # Certificates and configurations
 
@@ -121,14 +116,14 @@ class WebhookServer:
                 log.warning("cannot update the webhook configurations, retrying in %d s: %s", UPKEEP_INTERVAL, error)
             await background_sleep(UPKEEP_INTERVAL)
 
-    async def refresh_certificates(self) -> None:
+    async def refresh_certificates(self) -> ssl.SSLContext:
         """Switches to the current certificates if they changed. Open connections are not affected."""
         current = await self._current()
-        if current == self._serving:
-            return
-        self._tls = server_context(current.certificate, current.key, self._tls)
-        self._serving = current
-        log.info("serving certificate changed")
+        if self._tls is None or current != self._serving:
+            self._tls = server_context(current.certificate, current.key, self._tls)
+            self._serving = current
+            log.info("serving certificate changed")
+        return self._tls
 
     async def _current(self) -> WebhookCertificates:
         settings, endpoint = self._settings, self._settings.endpoint
@@ -155,11 +150,13 @@ def _from_files(settings: WebhookSettings) -> WebhookCertificates:
     return WebhookCertificates(bundle, b"", certificate, key)
 
 
-class _DrainingServer(uvicorn.Server):
+class _DrainingServer(TlsServer):
     """Reports not ready for some time before it stops listening."""
 
-    def __init__(self, config: uvicorn.Config, application: WebhookApplication, drain: float) -> None:
-        super().__init__(config)
+    def __init__(
+        self, config: uvicorn.Config, tls: ssl.SSLContext, application: WebhookApplication, drain: float
+    ) -> None:
+        super().__init__(config, tls)
         self._application = application
         self._drain = drain
 

@@ -1,9 +1,9 @@
-"""Columns of certificate signing requests."""
+"""Columns of certificate signing requests, of those for pods, and of trust bundles."""
 
 from __future__ import annotations
 
-from wharfinger.api.columns.cells import AGE, computed
-from wharfinger.api.registry import Document
+from wharfinger.api.columns.cells import AGE, computed, labels_text
+from wharfinger.api.registry import Column, Document
 from wharfinger.api.times import human_duration
 
 
@@ -36,3 +36,24 @@ REQUEST_COLUMNS = (
     computed("RequestedDuration", _duration),
     computed("Condition", _condition),
 )
+
+
+def _state(document: Document) -> str:
+    conditions = (document.get("status") or {}).get("conditions") or ()
+    known = [one["type"] for one in conditions if one.get("type") in ("Issued", "Denied", "Failed")]
+    return known[-1] if known else "Pending"
+
+
+def _annotations(document: Document) -> str:
+    return labels_text((document.get("spec") or {}).get("unverifiedUserAnnotations"))
+
+
+POD_REQUEST_COLUMNS = (
+    Column("PodName", "spec.podName"),
+    Column("ServiceAccountName", "spec.serviceAccountName"),
+    Column("NodeName", "spec.nodeName"),
+    Column("SignerName", "spec.signerName"),
+    computed("State", _state),
+    computed("UnverifiedUserAnnotations", _annotations),
+)
+TRUST_BUNDLE_COLUMNS = (computed("SignerName", _signer),)

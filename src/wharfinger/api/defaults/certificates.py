@@ -1,9 +1,11 @@
-"""What an API server itself sets in certificate signing requests."""
+"""What an API server itself sets in certificate signing requests, and the defaults of those for pods."""
 
 from __future__ import annotations
 
+from wharfinger.api.defaults.walk import fill, made_child
 from wharfinger.api.registry import Document
 
+_DAY = 86400
 _REQUESTER = ("username", "uid", "groups", "extra")
 
 
@@ -35,3 +37,7 @@ def keep_decisions(new: Document, old: Document) -> None:
         if len(here) == len(kept):
             for index, condition in zip(here, kept):
                 given[index] = condition
+
+
+def default_pod_request(document: Document) -> None:
+    fill(made_child(document, "spec"), maxExpirationSeconds=_DAY)

@@ -30,6 +30,8 @@ _KEPT = 512  # specs to cache; the pods of a workload have equal ones
 _LONGEST = 32 * 1024
 _defaulted: dict[bytes, bytes] = {}
 """Patterns of specs before and after defaulting."""
+_unbound: dict[bytes, bytes] = {}
+"""The same of specs without a node as they are, which are found without looking for their pattern."""
 _qos_known: dict[bytes, str] = {}
 """QoS classes by spec as JSON."""
 _encode, _decode = msgspec.json.Encoder().encode, msgspec.json.Decoder(Document).decode
@@ -50,10 +52,19 @@ def _with_defaults(document: Document) -> tuple[Document, bytes]:
         return {}, b""  # validation reports it
     spec: Document = document["spec"]
     given = _as_json(spec)
+    seen = _unbound.get(given)
+    if seen is not None:
+        if seen != given:
+            document["spec"] = spec = _decode(seen)
+        return spec, seen
     pattern = spec_pattern(given)
     known = _defaulted.get(pattern.data)
     if known is not None:
         made = pattern.filled(known)
+        if not pattern.node:
+            if len(_unbound) >= _KEPT:
+                _unbound.clear()
+            _unbound[given] = made
         if made != given:
             document["spec"] = spec = _decode(made)
         return spec, made

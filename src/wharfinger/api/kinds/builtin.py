@@ -41,6 +41,10 @@ VOLUME_ATTACHMENTS = Resource("storage.k8s.io", "v1", "volumeattachments", "Volu
 CERTIFICATE_SIGNING_REQUESTS = Resource(
     "certificates.k8s.io", "v1", "certificatesigningrequests", "CertificateSigningRequest", namespaced=False
 )
+POD_CERTIFICATE_REQUESTS = Resource("certificates.k8s.io", "v1", "podcertificaterequests", "PodCertificateRequest")
+CLUSTER_TRUST_BUNDLES = Resource(
+    "certificates.k8s.io", "v1", "clustertrustbundles", "ClusterTrustBundle", namespaced=False
+)
 
 SUBJECT_ACCESS_REVIEWS = Resource(
     "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False

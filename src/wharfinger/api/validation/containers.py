@@ -179,13 +179,13 @@ def _port_faults(port: int | str | None, path: str) -> Iterator[FieldError]:
 
 def pod_security_faults(context: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     if context.get("fsGroup") is not None:
-        yield from _id_faults(context["fsGroup"], f"{path}.fsGroup")
+        yield from id_faults(context["fsGroup"], f"{path}.fsGroup")
     for index, group in enumerate(context.get("supplementalGroups") or ()):
-        yield from _id_faults(group, f"{path}.supplementalGroups[{index}]")
+        yield from id_faults(group, f"{path}.supplementalGroups[{index}]")
     changes = ("Always", "OnRootMismatch")
     for name in ("runAsUser", "runAsGroup"):
         if context.get(name) is not None:
-            yield from _id_faults(context[name], f"{path}.{name}")
+            yield from id_faults(context[name], f"{path}.{name}")
     yield from one_of(context.get("fsGroupChangePolicy"), changes, f"{path}.fsGroupChangePolicy", empty=True)
     yield from _profiles_faults(context, path)
 
@@ -193,7 +193,7 @@ def pod_security_faults(context: Mapping[str, Any], path: str) -> Iterator[Field
 def _security_faults(context: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     for name in ("runAsUser", "runAsGroup"):
         if context.get(name) is not None:
-            yield from _id_faults(context[name], f"{path}.{name}")
+            yield from id_faults(context[name], f"{path}.{name}")
     yield from _profiles_faults(context, path)
 
 
@@ -203,7 +203,7 @@ def _profiles_faults(context: Mapping[str, Any], path: str) -> Iterator[FieldErr
             yield from _profile_faults(context[name], f"{path}.{name}")
 
 
-def _id_faults(number: int, path: str) -> Iterator[FieldError]:
+def id_faults(number: int, path: str) -> Iterator[FieldError]:
     if not 0 <= number <= MAX_INT32:
         yield invalid(path, number, f"must be between 0 and {MAX_INT32}, inclusive")
 

@@ -1,6 +1,6 @@
 """Validation of pods and pod templates, after pkg/apis/core/validation; `containers.py` validates containers.
 
-Of volume sources only claims, CSI drivers and host paths are validated in detail.
+Of volume sources only claims, CSI drivers, host paths, and certificates are validated in detail.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from wharfinger.api.known_specs import KnownSpecs
 from wharfinger.api.names import dns_label, dns_subdomain
 from wharfinger.api.numbers import parse_int64
 from wharfinger.api.registry import Document, ValidateFn
+from wharfinger.api.token_volumes import is_token_volume
 from wharfinger.api.validation.common import (
     MAX_INT32,
     checked,
@@ -26,6 +27,7 @@ from wharfinger.api.validation.common import (
 )
 from wharfinger.api.validation.containers import host_path_faults, pod_security_faults, runtime_faults
 from wharfinger.api.validation.devices.pods import mirror_claims_faults, pod_claim_statuses_faults, pod_claims_faults
+from wharfinger.api.validation.projected_volumes import projected_faults
 from wharfinger.api.validation.resources import (
     AllowName,
     allow_unqualified,
@@ -226,6 +228,9 @@ def _volumes_faults(spec: Mapping[str, Any], path: str, names: set[str]) -> Iter
             yield required(f"{here}.persistentVolumeClaim.claimName")
         if volume.get("hostPath") is not None and sources[0] == "hostPath":
             yield from host_path_faults(volume["hostPath"], f"{here}.hostPath")
+        projected = volume.get("projected")
+        if projected is not None and not is_token_volume(volume):
+            yield from projected_faults(projected, f"{here}.projected")
         csi = volume.get("csi")
         if csi is not None and not csi.get("driver"):
             yield required(f"{here}.csi.driver")

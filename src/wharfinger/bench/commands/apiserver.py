@@ -6,6 +6,7 @@ The server runs in its own process; the client is minimal, so that its cost is n
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import signal
 import ssl
@@ -13,8 +14,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,7 +26,19 @@ from wharfinger.bench.baseline import Results, baseline_options, show_result
 from wharfinger.cli.options import output_option
 
 _FAN_OUTS = 50  # writes whose delay to the watchers is measured
+_PODS = "/api/v1/namespaces/default/pods"
 _LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerLoad:
+    """How much there is to do. Every one of the `nodes` has a watch of its pods, as its kubelet would."""
+
+    pods: int
+    connections: int
+    watchers: int
+    nodes: int = 0
+    stored: int = 0
 
 
 class Connection(asyncio.Protocol):
@@ -102,7 +116,9 @@ class Bench:
             _, protocol = await loop.create_connection(Connection, self._host, self._port, ssl=self._context)
             return protocol
 
-        found = list(await asyncio.gather(*(one() for _ in range(count))))
+        found: list[Connection] = []
+        for first in range(0, count, 100):  # a server limits the handshakes that are under way
+            found += await asyncio.gather(*(one() for _ in range(min(100, count - first))))
         self._connections += found
         return found
 
@@ -129,6 +145,18 @@ class Bench:
         await asyncio.gather(*map(work, connections))
         return done / (time.perf_counter() - started)
 
+    async def watch(self, paths: Iterable[str], marker: bytes) -> list[Connection]:
+        """Watches that have started, each on a connection of its own."""
+        requests = [self.request("GET", path) for path in paths]
+        streams = await self.open(len(requests))
+        for stream, request in zip(streams, requests):
+            stream.arrivals, stream.marker = [], marker
+            stream.send(request)
+        deadline = time.perf_counter() + 30
+        while not all(stream.watching for stream in streams) and time.perf_counter() < deadline:
+            await asyncio.sleep(0.01)
+        return streams
+
 
 def pod(name: str) -> bytes:
     import msgspec
@@ -148,7 +176,7 @@ def pod(name: str) -> bytes:
     )
 
 
-def binding(name: str) -> bytes:
+def binding(name: str, node: str = "node-1") -> bytes:
     import msgspec
 
     return msgspec.json.encode(
@@ -156,45 +184,78 @@ def binding(name: str) -> bytes:
             "apiVersion": "v1",
             "kind": "Binding",
             "metadata": {"name": name},
-            "target": {"apiVersion": "v1", "kind": "Node", "name": "node-1"},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
     )
 
 
-async def measure(bench: Bench, pods: int, connections: int, watchers: int) -> dict[str, Any]:
-    base = "/api/v1/namespaces/default/pods"
-    pool = await bench.open(connections)
-    names = [f"bench-{number}" for number in range(pods)]
-    result: dict[str, Any] = {"pods": pods, "connections": connections}
-    result["createsPerSecond"] = await bench.rate(pool, (bench.request("POST", base, pod(name)) for name in names))
-    result["bindsPerSecond"] = await bench.rate(
-        pool, (bench.request("POST", f"{base}/{name}/binding", binding(name)) for name in names)
-    )
-    result["getsPerSecond"] = await bench.rate(pool, (bench.request("GET", f"{base}/{name}") for name in names))
-    listing = bench.request("GET", f"{base}?limit=500")
+class CpuMeter:
+    """The processor time of the server for each request; nothing where it is not known."""
+
+    def __init__(self, process: int | None) -> None:
+        self._process = process
+
+    async def rate(self, name: str, count: int, measured: Awaitable[float]) -> dict[str, float]:
+        before = self._seconds()
+        result = {f"{name}PerSecond": await measured}
+        after = self._seconds()
+        if before is not None and after is not None:
+            result[f"{name}CpuMicroseconds"] = (after - before) / count * 1e6
+        return result
+
+    def _seconds(self) -> float | None:
+        try:
+            fields = Path(f"/proc/{self._process}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return None
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+async def measure(bench: Bench, load: ServerLoad, meter: CpuMeter) -> dict[str, Any]:
+    pool = await bench.open(load.connections)
+    result: dict[str, Any] = {"pods": load.pods, "connections": load.connections}
+    if load.stored:
+        result["stored"] = load.stored
+        await _store(bench, pool, load)
+    if load.nodes:
+        result["nodes"] = load.nodes
+        field = "watch=1&allowWatchBookmarks=true&fieldSelector=spec.nodeName%3D"
+        await bench.watch((f"{_PODS}?{field}node-{number}" for number in range(1, load.nodes + 1)), b"")
+    names = [f"bench-{number}" for number in range(load.pods)]
+    creates = (bench.request("POST", _PODS, pod(name)) for name in names)
+    result |= await meter.rate("creates", load.pods, bench.rate(pool, creates))
+    result |= await meter.rate("binds", load.pods, bench.rate(pool, _binds(bench, names, load.nodes)))
+    gets = (bench.request("GET", f"{_PODS}/{name}") for name in names)
+    result |= await meter.rate("gets", load.pods, bench.rate(pool, gets))
+    listing = bench.request("GET", f"{_PODS}?limit=500")
     lists = 200
-    result["listsOf500PerSecond"] = await bench.rate(pool[:4], (listing for _ in range(lists)))
-    result |= await _fan_out(bench, pool[0], base, watchers)
+    result |= await meter.rate("listsOf500", lists, bench.rate(pool[:4], (listing for _ in range(lists))))
+    result |= await _fan_out(bench, pool[0], load.watchers)
     return {key: round(value, 1) if isinstance(value, float) else value for key, value in result.items()}
 
 
-async def _fan_out(bench: Bench, writer: Connection, base: str, watchers: int) -> dict[str, Any]:
+def _binds(bench: Bench, names: Iterable[str], nodes: int) -> Iterator[bytes]:
+    for number, name in enumerate(names):
+        yield bench.request("POST", f"{_PODS}/{name}/binding", binding(name, f"node-{number % max(nodes, 1) + 1}"))
+
+
+async def _store(bench: Bench, pool: list[Connection], load: ServerLoad) -> None:
+    """Fills the server with pods that have nodes."""
+    names = [f"stored-{number}" for number in range(load.stored)]
+    await bench.rate(pool, (bench.request("POST", _PODS, pod(name)) for name in names))
+    await bench.rate(pool, _binds(bench, names, load.nodes))
+
+
+async def _fan_out(bench: Bench, writer: Connection, watchers: int) -> dict[str, Any]:
     """The time from the start of a write until every watcher has the event."""
-    streams = await bench.open(watchers)
-    for stream in streams:
-        stream.arrivals = []
-        stream.marker = b'"fan-'
-        stream.send(bench.request("GET", f"{base}?watch=1&labelSelector=app%3Dfan"))
-    deadline = time.perf_counter() + 30
-    while not all(stream.watching for stream in streams) and time.perf_counter() < deadline:
-        await asyncio.sleep(0.01)
+    streams = await bench.watch([f"{_PODS}?watch=1&labelSelector=app%3Dfan"] * watchers, b'"fan-')
     delays: list[float] = []
     for number in range(_FAN_OUTS):
         for stream in streams:
             stream.arrivals = []
         started = time.perf_counter()
         body = pod(f"fan-{number}").replace(b'"bench"', b'"fan"')
-        await writer.ask(bench.request("POST", base, body))
+        await writer.ask(bench.request("POST", _PODS, body))
         deadline = started + 5
         while not all(stream.arrivals for stream in streams) and time.perf_counter() < deadline:
             await asyncio.sleep(0.0005)
@@ -211,13 +272,20 @@ async def _fan_out(bench: Bench, writer: Connection, base: str, watchers: int) -
 @contextmanager
 def running_server(directory: Path) -> Iterator[Path]:
     """An API server in its own process, on a free port; yields its kubeconfig."""
+    with _server_process(directory) as (kubeconfig, _):
+        yield kubeconfig
+
+
+@contextmanager
+def _server_process(directory: Path) -> Iterator[tuple[Path, int]]:
+    """An API server; yields its kubeconfig and the number of its process."""
     command = [sys.executable, "-m", "wharfinger.cli.main", "apiserver", "--data-dir", str(directory), "--port", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
         assert process.stdout is not None
         for line in process.stdout:
             if line.startswith("export KUBECONFIG="):
-                yield Path(line.partition("=")[2].strip())
+                yield Path(line.partition("=")[2].strip()), process.pid
                 return
         raise click.ClickException("the API server did not start")
     finally:
@@ -228,18 +296,24 @@ def running_server(directory: Path) -> Iterator[Path]:
 @click.command
 @click.option("--pods", default=5000, show_default=True, help="Number of pods.")
 @click.option("--connections", default=32, show_default=True, help="Number of concurrent clients.")
-@click.option("--watchers", default=100, show_default=True, help="Number of watchers.")
+@click.option("--watchers", default=100, show_default=True, help="Number of watchers that a write is delivered to.")
+@click.option("--nodes", default=0, show_default=True, help="Number of nodes whose pods are watched during writes.")
+@click.option("--stored", default=0, show_default=True, help="Number of pods that are stored before.")
 @output_option("text", "json", default="text")
 @baseline_options
-def command(pods: int, connections: int, watchers: int, output: str) -> Results:
+def command(pods: int, connections: int, watchers: int, nodes: int, stored: int, output: str) -> Results:
     """Measure creates, binds, gets and lists per second, and the delay from a write to its watchers."""
-    with tempfile.TemporaryDirectory(prefix="wharf-bench-") as scratch, running_server(Path(scratch)) as kubeconfig:
-        result = run(kubeconfig, pods, connections, watchers)
+    load = ServerLoad(pods, connections, watchers, nodes, stored)
+    with (
+        tempfile.TemporaryDirectory(prefix="wharf-bench-") as scratch,
+        _server_process(Path(scratch)) as (kubeconfig, process),
+    ):
+        result = run(kubeconfig, load, process)
     show_result(result, output)
     return result
 
 
-def run(kubeconfig: Path, pods: int, connections: int, watchers: int) -> dict[str, Any]:
+def run(kubeconfig: Path, load: ServerLoad, process: int | None = None) -> dict[str, Any]:
     from base64 import b64decode
 
     import msgspec
@@ -251,7 +325,7 @@ def run(kubeconfig: Path, pods: int, connections: int, watchers: int) -> dict[st
     async def main() -> dict[str, Any]:
         bench = Bench(cluster["server"], user["token"], context)
         try:
-            return await measure(bench, pods, connections, watchers)
+            return await measure(bench, load, CpuMeter(process))
         finally:
             bench.close()
 

@@ -1,0 +1,79 @@
+"""Which of the waiting watches a change concerns, found without asking each of them.
+
+A watch with an equality in its selector, or of one namespace, waits under the values that it wants. A change looks up
+the values of its object before and after, so that the thousand kubelets of a cluster, each of which watches the pods of
+its own node, cost a write as much as one of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import NamedTuple
+
+from wharfinger.store.objects import StoredObject
+
+Waiting = asyncio.Future[int | None]
+"""Resolved with the number of the first change that concerns the watch; None if it is woken for another reason."""
+
+
+class Interest(NamedTuple):
+    """The values of one property that an object must have to concern a watch. Objects without the property do not."""
+
+    property: str
+    read: Callable[[StoredObject], str | None]
+    values: tuple[str, ...]
+
+
+class _Property(NamedTuple):
+    read: Callable[[StoredObject], str | None]
+    waiting: dict[str, dict[Waiting, None]]  # by value, in the order of their arrival
+
+
+class WatchInterests:
+    def __init__(self) -> None:
+        self._properties: dict[str, _Property] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._properties)
+
+    def add(self, waiting: Waiting, interest: Interest) -> None:
+        known = self._properties.get(interest.property)
+        if known is None:
+            known = self._properties[interest.property] = _Property(interest.read, {})
+        for value in interest.values:
+            known.waiting.setdefault(value, {})[waiting] = None
+
+    def remove(self, waiting: Waiting, interest: Interest) -> None:
+        known = self._properties.get(interest.property)
+        if known is None:
+            return
+        for value in interest.values:
+            found = known.waiting.get(value)
+            if found is not None:
+                found.pop(waiting, None)
+                if not found:
+                    del known.waiting[value]
+        if not known.waiting:
+            del self._properties[interest.property]
+
+    def tell(self, before: StoredObject | None, after: StoredObject | None, number: int) -> None:
+        """Wakes the watches that the change with this number concerns: those that want the object as it was or as it is."""
+        for read, waiting in self._properties.values():
+            was = None if before is None else read(before)
+            value = None if after is None else read(after)
+            if value is not None and (found := waiting.get(value)):
+                _wake(found, number)
+            if was is not None and was != value and (found := waiting.get(was)):
+                _wake(found, number)
+
+    def wake_all(self) -> None:
+        for _, waiting in self._properties.values():
+            for found in waiting.values():
+                _wake(found, None)
+
+
+def _wake(waiting: dict[Waiting, None], number: int | None) -> None:
+    for future in waiting:
+        if not future.done():
+            future.set_result(number)
