@@ -316,13 +316,13 @@ class Engine:
             plugin for plugin in chosen.plugins.values() if type(plugin).may_evict is not Plugin.may_evict
         ]
 
-        def eligible(preemptor: Pod, victim: PodOnNode) -> bool:
-            return all(plugin.may_evict(preemptor, victim) for plugin in plugins)
+        def spared_by(preemptor: Pod, victim: PodOnNode) -> str:
+            return next((plugin.name for plugin in plugins if not plugin.may_evict(preemptor, victim)), "")
 
         result, messages, writes = PreemptionResult(False), list[str](), list[Write]()
         for plugin in chosen.at["postFilter"]:
             if plugin.preempts:
-                result = preemption.preempt(self.tables, answers, pod, diagnosis, self, eligible)
+                result = preemption.preempt(self.tables, answers, pod, diagnosis, self, spared_by)
                 if result.node is not None:
                     told = self.tables.kubernetes >= KubernetesVersion.V1_37
                     diagnosis.post_filter = preemption.success_message(result) if told else ""
