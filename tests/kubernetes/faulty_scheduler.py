@@ -8,7 +8,7 @@ import random
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from wharfinger.api.configuration import load_configuration
 from wharfinger.api.errors import ServiceUnavailable
@@ -30,9 +30,14 @@ class LossyClient(Client):
         self._chance = random.Random(seed)
         self.share = 0.0  # of the answers to writes that get lost
         self.lost = 0
+        self._under_way: set[asyncio.Future[Any]] = set()
 
     async def send(self, request: ApiRequest[T]) -> T:
-        answer = await self._client.send(request)
+        """What was sent arrives, whatever becomes of the sender."""
+        sent = asyncio.ensure_future(self._client.send(request))
+        self._under_way.add(sent)
+        sent.add_done_callback(self._under_way.discard)
+        answer = await asyncio.shield(sent)
         if request.verb not in ("get", "list") and self._chance.random() < self.share:
             self.lost += 1
             raise ServiceUnavailable("the answer was lost")
@@ -42,6 +47,8 @@ class LossyClient(Client):
         return self._client.stream(request)
 
     async def close(self) -> None:
+        """Returns when all that was sent has arrived: in a cluster, the lease keeps the next scheduler from starting before."""
+        await asyncio.gather(*self._under_way, return_exceptions=True)
         await self._client.close()
 
 
@@ -74,8 +81,9 @@ class FaultyScheduler:
         """Ends at once, whatever it is doing."""
         if self._thread is not None and self._loop is not None and self._task is not None:
             self._loop.call_soon_threadsafe(self._task.cancel)
-            self._thread.join(30)
+            self._thread.join(120)
             assert not self._thread.is_alive()
+        self._thread = None
         self._before, self._client = self.lost, None
 
     def restart(self) -> None:

@@ -18,6 +18,7 @@ from wharfinger.devices.usage import DeviceUsage
 from wharfinger.engine import Engine
 from wharfinger.framework.events import Action, ClusterEvent
 from wharfinger.framework.prebinding import StepFailed
+from wharfinger.plugins.dynamic_resources.catalogue import catalogue_of
 from wharfinger.plugins.dynamic_resources.filtering import DevicesPrepared
 
 Document = dict[str, Any]
@@ -334,3 +335,43 @@ def test_a_pod_is_tried_again_when_a_claim_of_an_earlier_attempt_is_gone(owner: 
     made["metadata"]["ownerReferences"] = [{"kind": "Pod", "name": owner, "uid": owner, "controller": True}]
     gone = ClusterEvent("ResourceClaim", Action.DELETE, old=made)
     assert engine.wakes(pod("p"), ["DynamicResources"], gone) is wakes
+
+
+def allocated(name: str, device: str, version: str) -> Document:
+    made = claim(name)
+    made["metadata"]["resourceVersion"] = version
+    made["status"] = {"allocation": {"devices": {"results": [{"driver": DRIVER, "pool": "n0", "device": device}]}}}
+    return made
+
+
+def test_a_late_answer_does_not_revive_a_deleted_claim() -> None:
+    engine = engine_with(slice_of("n0", device("g0")))
+    catalogue = catalogue_of(engine.tables)
+    written = allocated("gone", "g0", "2")
+    engine.apply("ResourceClaim", claim("gone"))
+    engine.apply("ResourceClaim", written)
+    engine.apply("ResourceClaim", written, deleted=True)
+    catalogue.assume(written)
+    engine.apply("ResourceClaim", claim("c"))
+    assert engine.schedule(pod("p", "c")).node == "n0"
+
+
+def test_a_claim_that_the_server_does_not_have_holds_nothing() -> None:
+    engine = engine_with(slice_of("n0", device("g0")))
+    engine.apply("ResourceClaim", allocated("gone", "g0", "2"))
+    engine.apply("ResourceClaim", claim("c"))
+    assert engine.schedule(pod("p", "c")).node is None
+    engine.object_gone("ResourceClaim", "default", "gone")
+    assert engine.schedule(pod("p", "c")).node == "n0"
+
+
+def test_a_pod_is_tried_again_when_an_allocation_that_no_watch_reported_is_gone() -> None:
+    engine = engine_with(slice_of("n0", device("g0")))
+    before = claim("other")
+    before["metadata"]["resourceVersion"] = "1"
+    engine.apply("ResourceClaim", before)
+    catalogue_of(engine.tables).assume(allocated("other", "g0", "2"))
+    engine.apply("ResourceClaim", claim("c"))
+    assert engine.schedule(pod("p", "c")).node is None
+    engine.apply("ResourceClaim", before, deleted=True)
+    assert engine.wakes(pod("p", "c"), ["DynamicResources"], ClusterEvent("ResourceClaim", Action.DELETE, old=before))

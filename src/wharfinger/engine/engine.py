@@ -398,6 +398,13 @@ class Engine:
             merged |= plugin.pre_bind(pod, node_name)
         return merged
 
+    def object_gone(self, kind: str, namespace: str, name: str) -> None:
+        """The API server says that there is no such object, before a watch does."""
+        for profile in self.profiles.values():
+            for plugin in profile.plugins.values():
+                if kind in plugin.kinds:
+                    plugin.object_gone(kind, (namespace, name))
+
     def wakes(self, pod: Pod, refused_by: Iterable[str], event: ClusterEvent, profile: str | None = None) -> bool:
         """Whether an event can make a pod schedulable that was refused by these plugins."""
         plugins = self.profile(pod, profile).plugins

@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 
 from wharfinger.api.fields import FieldError
+from wharfinger.api.keys import ObjectKey
 from wharfinger.api.kubernetes_version import KubernetesVersion
 from wharfinger.api.views import Pod
 from wharfinger.framework.columns import Bools, Floats, IntColumn, Ints, Rows
@@ -369,6 +370,9 @@ class Plugin:
 
     def commit(self, pod: Pod) -> None:
         """The pod was bound."""
+
+    def object_gone(self, kind: str, key: ObjectKey) -> None:
+        """The API server says that there is no such object. What watches report comes later."""
 
     def before_binding(self, pod: Pod, node_name: str) -> Preparation | None:
         """What to write and wait for before the assumed pod is bound."""

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable
 
-from wharfinger.api.errors import ApiError, ServerTimeout, ServiceUnavailable, TooManyRequests
+from wharfinger.api.errors import ApiError, NotFound, ServerTimeout, ServiceUnavailable, TooManyRequests
 from wharfinger.api.registry import Document, Registry, Resource
 from wharfinger.client.interface import Client
 from wharfinger.client.timers import call_later
@@ -54,13 +54,16 @@ class Preparer:
             except Exception:
                 log.exception("undoing what %s prepared failed", plugin)
 
-    async def write_all(self, writes: Iterable[Write]) -> bool:
-        """Carries out writes in order, up to the first that fails; returns whether none did."""
+    async def write_all(self, writes: Iterable[Write], gone: Callable[[Write], None]) -> bool:
+        """Carries out writes in order, up to the first that fails; returns whether none did. `gone` is called with one
+        whose object does not exist."""
         try:
             for write in writes:
                 await self._send(write)
         except ApiError as error:
             log.warning("cannot change %s %s/%s: %s", write.kind, write.namespace, write.name, error)
+            if isinstance(error, NotFound):
+                gone(write)
             return False
         return True
 

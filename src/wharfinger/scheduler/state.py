@@ -21,6 +21,7 @@ from wharfinger.api.keys import ObjectKey
 from wharfinger.api.views import Pod
 from wharfinger.engine import Engine
 from wharfinger.framework.events import NODE, POD, Action, ClusterEvent, pod_changes
+from wharfinger.framework.prebinding import Write
 from wharfinger.framework.stand_ins import StandIn, priority_for_room
 from wharfinger.framework.tables import PodOnNode
 from wharfinger.scheduler.cycle import NEEDS_NODES, SchedulingCycle
@@ -287,6 +288,10 @@ class SchedulingState:
         that the item waits for may never come."""
         self.queue.retry(key, now, failed=True)
         self.outbox.append(WAKE)
+
+    def object_gone(self, write: Write) -> None:
+        """There is no object that this write concerns; watches may report that much later."""
+        self.engine.object_gone(write.kind, write.namespace, write.name)
 
     def room_reserved(self, eviction: Evict) -> None:
         """What the evictions free is kept for the item by other means than its nomination."""

@@ -95,6 +95,10 @@ class DynamicResources(Plugin):
     def observe(self, kind: str, old: Any, new: Any) -> None:
         self._catalogue.observe(kind, old, new)
 
+    def object_gone(self, kind: str, key: ObjectKey) -> None:
+        if kind == CLAIM and (claim := self._catalogue.claims.get(key)) is not None:
+            self._catalogue.gone(claim)
+
     # -- stand-ins, which hold devices, and the pods that use them: both have annotations
 
     def concerned(self, shape: Shape) -> bool:
