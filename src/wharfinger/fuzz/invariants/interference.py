@@ -37,8 +37,8 @@ class Interference:
 
     def decision(self, uid: str, node: str) -> TracedDecision | None:
         """The decision that put something on a node, unless another hand did, or one that has ended since."""
-        found = self._history.decisions.get(uid)
-        return found if found is not None and found.node == node and found.run.alive else None
+        found = self._history.placed_by(uid, node)
+        return found if found is not None and found.run.alive else None
 
     def excuses(self, node: str, decision: TracedDecision) -> bool:
         """Whether others changed something there that the decision could not know."""

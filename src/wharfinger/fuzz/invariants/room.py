@@ -113,8 +113,8 @@ class NoOvercommit(Invariant):
 
     def _decision(self, uid: str, node: str) -> TracedDecision | None:
         """The decision that put something there, unless another hand did, or one that has ended since."""
-        found = self.history.decisions.get(uid)
-        return found if found is not None and found.node == node and found.run.alive else None
+        found = self.history.placed_by(uid, node)
+        return found if found is not None and found.run.alive else None
 
     def _excused(self, use: NodeUse, decision: TracedDecision) -> bool:
         return any(
