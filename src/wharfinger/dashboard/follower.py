@@ -14,6 +14,7 @@ from wharfinger.api.kinds.builtin import PODS
 from wharfinger.api.registry import Document, Registry
 from wharfinger.api.views import Pod
 from wharfinger.client.interface import Client
+from wharfinger.client.tasks import cancel
 from wharfinger.client.timers import Clock
 from wharfinger.framework.status import Code, Status
 
@@ -41,8 +42,7 @@ class Follower:
 
     async def stop(self) -> None:
         if self._loading is not None:
-            self._loading.cancel()
-            await asyncio.gather(self._loading, return_exceptions=True)
+            await cancel([self._loading])
         await self._scheduler.stop()
 
     @property

@@ -89,6 +89,11 @@ class PlainHistory(msgspec.Struct):
             metadata = request["object"]["metadata"]
             self.reviewed[request.get("namespace") or "", metadata.get("name") or ""] = run.seen
 
+    def decision(self, uid: str, node: str) -> TracedDecision | None:
+        """The decision that put something on a node, unless another hand did, or one that has ended since."""
+        found = self.placed_by(uid, node)
+        return found if found is not None and found.run.alive else None
+
     def advance(self, store: Store) -> Iterator[PlainChange]:
         """The changes since the last call, one by one; `objects` has each when it is given. Of leases and events, only those
         that a check needs."""

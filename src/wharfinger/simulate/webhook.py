@@ -105,7 +105,8 @@ class LinkedReviewer(WebhookReviewer):
         self._link = link
 
     async def _ask(self, hook: WebhookEntry, review: Document) -> Document:
-        data = await self._link.post(str(hook.client.get("url")), review, hook.timeout)
+        url, *_ = self._address(hook)
+        data = await self._link.post(url, review, hook.timeout)
         return cast("Document", msgspec.json.decode(data))
 
 
