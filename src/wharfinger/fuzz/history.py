@@ -65,10 +65,11 @@ class PlainHistory(msgspec.Struct):
         engine, assume = scheduler.engine, scheduler.engine.assume
 
         def noted(pod: Pod, node_name: str, profile: str | None = None) -> Status:
-            self.first_decisions.setdefault(run, frozenset(run.seen))
+            if run not in self.first_decisions:
+                self.first_decisions[run] = frozenset(run.seen)
             status = assume(pod, node_name, profile)
             if status.ok:
-                self.decisions[pod.metadata.uid][run] = TracedDecision(run, node_name, dict(run.seen))
+                self.decisions[pod.metadata.uid][run] = TracedDecision(run, node_name, run.seen)
             return status
 
         engine.assume = noted  # type: ignore[method-assign]  # only watched, not changed

@@ -71,7 +71,7 @@ def _cluster(document: Document) -> Document:
         "name": metadata["name"],
         "available": available.get("status") or "Unknown",
         "message": available.get("message") or ("" if available else "no agent has reported yet"),
-        "since": time_or_none(available.get("lastTransitionTime") or metadata.get("creationTimestamp")),
+        "since": time_or_none(available.get("lastTransitionTime")),
         "labels": metadata.get("labels") or {},
         "taints": (document.get("spec") or {}).get("taints") or [],
         "allocatable": status.get("allocatable") or {},
