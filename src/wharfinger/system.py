@@ -50,6 +50,8 @@ class System:
     name: ClassVar[str] = ""
     order: ClassVar[int] = 1000
     """Position among the systems in reports and manifests; systems of equal order are sorted by name."""
+    webhook_suffices: ClassVar[bool] = False
+    """Whether its webhook handlers do all that its mutating and validating reviewers do in process."""
 
     def settings(self) -> type[Block] | None:
         """The block of the configuration document that has the name of this system."""

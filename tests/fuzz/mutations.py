@@ -37,8 +37,11 @@ from wharfinger.systems.placement.rules.fleet import Fleet
 from wharfinger.systems.reservation.controllers.lifecycle import ReservationController
 from wharfinger.systems.reservation.plugin.ledger import ReservationHolding
 from wharfinger.systems.reservation.rules.owners import CompiledOwner
+from wharfinger.systems.resource_class.plugin.ledger import DeviceLedger
 from wharfinger.systems.resource_policy.plugin.charges import Charges
 from wharfinger.systems.resource_policy.plugin.sized import SizedCharges
+from wharfinger.systems.scheduling_policy.admission.webhook import WatchedPolicies
+from wharfinger.systems.scheduling_policy.rules.lookup import PolicySet
 
 STEPS = 200
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -220,6 +223,23 @@ def _devices_doubled(patch: pytest.MonkeyPatch) -> None:
     divided, assign_one = assigning._divided, assigning._assign_one
     patch.setattr(assigning, "_divided", lambda demands, free: divided(demands, [each + 1 for each in free]))
     patch.setattr(assigning, "_assign_one", lambda demand, free: assign_one(demand, [each + 1 for each in free]))
+
+
+def _first_policies(self: WatchedPolicies) -> PolicySet:
+    if not self._set.policies:
+        self._set = PolicySet(self._policies, self._set)
+    return self._set
+
+
+def _devices_forgotten(patch: pytest.MonkeyPatch) -> None:
+    real = DeviceLedger._read
+
+    def read(self: DeviceLedger, row: int) -> None:
+        real(self, row)
+        if not self._slots.get(row):
+            self._holders.pop(row, None)
+
+    patch.setattr(DeviceLedger, "_read", read)
 
 
 def _devices_free(patch: pytest.MonkeyPatch) -> None:
@@ -417,6 +437,30 @@ MUTATIONS = (
         5,
         "claims",
         "claims",
+    ),
+    Mutation(
+        "webhook-fails-open",
+        "pods are admitted while the webhook is down",
+        _set("wharfinger.webhook.configurations", "fail_open", lambda handlers: True),
+        0,
+        "admission",
+        "tenants",
+    ),
+    Mutation(
+        "policies-read-once",
+        "the webhook does not follow policies",
+        _set(WatchedPolicies, "policies", _first_policies),
+        1,
+        "admission",
+        "tenants",
+    ),
+    Mutation(
+        "devices-forgotten",
+        "pods lose their devices while the device agent of the node is gone",
+        _devices_forgotten,
+        13,
+        "devices",
+        "scheduling",
     ),
     Mutation(
         "units-without-size",

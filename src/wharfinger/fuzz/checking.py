@@ -52,6 +52,7 @@ UNBROKEN = "unbroken"
 NAMES: tuple[str, ...] = (*(each.name for each in INVARIANTS), *REST_CHECKS, UNBROKEN)
 _LEASE = "wharfinger-scheduler"
 _SCHEDULERS = ("scheduler", "standby")
+_PLACING = (("pods", "binding"), ("reservations", "status"))  # writes that carry out a decision
 RECOUNT_EVERY = 50  # steps after which the sums of the checks are compared with a plain count
 
 
@@ -75,6 +76,7 @@ class InvariantChecker:
         self._steps = 0
         self.at_rest = False  # faults have ended, and what they left behind is over
         world.on_scheduler = self.history.follow
+        world.on_review = self.history.review
         world.loop.set_task_factory(_watched_task)
         world.process_faults.on_write = self._wrote
         world.process_faults.stores_event = lambda event: event.get("reason") == "Preempted"  # the others cost much
@@ -116,8 +118,13 @@ class InvariantChecker:
         return found + self._observe()
 
     def _wrote(self, run: ProcessRun, request: ApiRequest[Any]) -> None:
-        lease = self._world.store.peek(LEASES, _LEASE, "kube-system") if run.name in _SCHEDULERS else None
-        holder = "" if lease is None else str(lease.document()["spec"].get("holderIdentity") or "")
+        holder, store = "", self._world.store
+        if run.name in _SCHEDULERS:
+            if (request.resource.plural, request.subresource) in _PLACING:
+                if (placed := store.peek(request.resource, request.name, request.namespace)) is not None:
+                    self.history.carry_out(run, placed.uid)
+            if (lease := store.peek(LEASES, _LEASE, "kube-system")) is not None:
+                holder = str(lease.document()["spec"].get("holderIdentity") or "")
         for each in self._invariants:
             each.wrote(run, request, holder)
 

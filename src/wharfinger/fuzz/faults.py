@@ -8,13 +8,17 @@ from collections.abc import Callable, Iterable, Sequence
 from wharfinger.api.kinds.builtin import NODES, PODS
 from wharfinger.api.registry import Document
 from wharfinger.fuzz.history import PlainHistory, node_of
-from wharfinger.fuzz.steps import FuzzStep, applied, disturbed, faulted, patched, two_candidates
+from wharfinger.fuzz.objects import RAW_DEVICE
+from wharfinger.fuzz.steps import FuzzStep, applied, disturbed, faulted, patched, separate_webhook, two_candidates
 from wharfinger.scenario.document import REQUEST_FAULTS, WATCH_FAULTS
 
 _BY = ("scheduler", "scheduler", "controllers", "nodes", "")
 _TO = ("pods/binding", "pods", "pods/status", "reservations", "reservations/status", "")
 _LISTED = ("pods", "nodes", "reservations", "reservations", "resourcepolicies", "persistentvolumeclaims")
 _WATCHED = ("pods", "pods", "nodes", "reservations", "resourcepolicies", "persistentvolumeclaims", "")
+
+
+_LEAST = 0.02  # the probability of faults that concern one component only
 
 
 class RandomFaults:
@@ -49,6 +53,10 @@ class RandomFaults:
         yield "hands", self._provision
         yield "agents", self._agent_stopped
         yield "agents", self._stale_inventory
+
+    def plan_pods(self, number: int) -> None:
+        """Pods are created next."""
+        self.planned = [self._create_pod] * number
 
     # -- requests, watches and processes
 
@@ -94,7 +102,7 @@ class RandomFaults:
         if not self._standby:
             return None
         rng = self._rng
-        self.planned = [self._create_pod, self._create_pod, self._create_pod]
+        self.plan_pods(3)
         return faulted(
             "frozen leader",
             pause=rng.choice(("scheduler", "standby")),
@@ -108,7 +116,7 @@ class RandomFaults:
 
     def _slow_start(self) -> FuzzStep:
         """A scheduler starts anew, and some of its lists come late, while pods arrive."""
-        self.planned = [self._create_pod, self._create_pod]
+        self.plan_pods(2)
         slow = {"request": "slow", "by": "scheduler", "to": self._rng.choice(_LISTED), "count": 1, "delay": 5.0}
         crash = {"crash": "scheduler", "delay": self._rng.choice((0.0, 5.0))}
         return disturbed("slow start", slow, crash)
@@ -155,12 +163,12 @@ class RandomFaults:
 
     def _rival_binds(self) -> FuzzStep | None:
         waiting = [each for each in self._history.of("pods") if not node_of(each)]
-        decided = [each for each in waiting if each["metadata"]["uid"] in self._history.decisions]
+        decided = [each for each in waiting if self._history.decisions.get(each["metadata"]["uid"])]
         if not waiting:
             return None
         metadata = self._rng.choice(decided or waiting)["metadata"]
-        ours = self._history.decisions.get(metadata["uid"])
-        node = self._one("nodes", lambda each: ours is None or each["metadata"]["name"] != ours.node)
+        ours = {each.node for each in self._history.decisions[metadata["uid"]].values()}
+        node = self._one("nodes", lambda each: each["metadata"]["name"] not in ours or self._rng.random() < 0.2)
         if node is None:
             return None
         binding = {
@@ -204,6 +212,104 @@ class RandomFaults:
         devices = list(chosen.get("devices") or ())
         chosen["allocatableDevices"] = devices[: self._rng.randint(0, len(devices))]
         return patched("stale inventory", NODES, node, {"status": {"computeResources": resources}})
+
+
+class WebhookFaults:
+    """Faults of the webhook, which the first of them makes a process of its own."""
+
+    _TO = ("schedulingpolicies", "schedulingpolicies", "clusterrolebindings", "")
+
+    def __init__(self, rng: random.Random, faults: RandomFaults, rates: tuple[float, ...]) -> None:
+        self._rng = rng
+        self._faults = faults
+        kinds = (self._crash, self._pause, self._watch, self._request)
+        self._kinds = [(max(rng.choice(rates), _LEAST), kind) for kind in kinds if rng.random() < 0.6]
+        self._separate = False
+
+    def next(self) -> FuzzStep | None:
+        for rate, kind in self._kinds:
+            if self._rng.random() < rate:
+                if not self._separate:
+                    self._separate = True
+                    self._faults.planned = [kind]
+                    return separate_webhook()
+                return kind()
+        return None
+
+    def _crash(self) -> FuzzStep:
+        self._faults.plan_pods(3)
+        return faulted("crash webhook", crash="webhook", delay=self._rng.choice((0.0, 5.0, 60.0)))
+
+    def _pause(self) -> FuzzStep:
+        self._faults.plan_pods(1)
+        return faulted("pause webhook", pause="webhook", delay=self._rng.choice((0.5, 14.0)))
+
+    def _watch(self) -> FuzzStep:
+        fault = {"watch": self._rng.choice(WATCH_FAULTS), "to": self._rng.choice(self._TO), "delay": 10.0}
+        return faulted("webhook watches", by="webhook", count=self._rng.randint(1, 3), **_given(fault))
+
+    def _request(self) -> FuzzStep:
+        fault = {"request": self._rng.choice(REQUEST_FAULTS), "delay": self._rng.choice((0.7, 12.0))}
+        return faulted("webhook requests", by="webhook", count=self._rng.randint(1, 4), **fault)
+
+
+def _has_devices(pod: Document) -> bool:
+    return any(each.get("allocatedComputeResources") for each in pod["spec"]["containers"])
+
+
+class DeviceAgentFaults:
+    """The device agent of a node is gone, and what it published with it; later it is back, perhaps with fewer devices."""
+
+    _BACK = 0.1  # the probability for each step
+
+    def __init__(
+        self, rng: random.Random, faults: RandomFaults, history: PlainHistory, rates: tuple[float, ...]
+    ) -> None:
+        self._rng = rng
+        self._history = history
+        self._faults = faults
+        self._rate = max(rng.choice(rates), _LEAST) if rng.random() < 0.6 else 0.0
+        self._made = 0
+        self._published: dict[str, list[Document]] = {}  # by node: what its agent published before it was gone
+
+    def next(self) -> FuzzStep | None:
+        if self._published and self._rng.random() < self._BACK:
+            return self._come_back()
+        return self._leave() if self._rng.random() < self._rate else None
+
+    def _leave(self) -> FuzzStep | None:
+        found = [each for each in self._history.of("nodes") if each["status"].get("computeResources")]
+        if not found:
+            return None
+        users = {node_of(each) for each in self._history.of("pods") if _has_devices(each)}
+        used = [each for each in found if each["metadata"]["name"] in users]
+        node = self._rng.choice(used or found)
+        self._published[node["metadata"]["name"]] = node["status"]["computeResources"]
+        return patched("device agent gone", NODES, node, {"status": {"computeResources": None}})
+
+    def _come_back(self) -> FuzzStep | None:
+        name = self._rng.choice(sorted(self._published))
+        resources = [dict(each) for each in self._published.pop(name)]
+        node = self._history.objects["nodes"].get(("", name))
+        if node is None or node["status"].get("computeResources"):
+            return None  # deleted, or created again with devices
+        for each in resources:
+            if self._rng.random() < 0.3:
+                each["allocatableDevices"] = list(each.get("devices") or ())[1:]
+        self._faults.planned = [lambda: self._pod(name)] * 2
+        return patched("device agent back", NODES, node, {"status": {"computeResources": resources}})
+
+    def _pod(self, node: str) -> FuzzStep:
+        """A pod that wants a device of the node."""
+        limits = {RAW_DEVICE: "1"}
+        spec: Document = {
+            "containers": [{"name": "c", "image": "i", "resources": {"limits": limits}}],
+            "nodeSelector": {"kubernetes.io/hostname": node},
+            "tolerations": [{"operator": "Exists"}],
+        }
+        self._made += 1
+        metadata = {"name": f"user{self._made}", "namespace": "default", "labels": {"app": "web"}}
+        return applied("create pod", {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
 
 
 def _given(fault: Document) -> Document:

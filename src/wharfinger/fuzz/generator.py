@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from wharfinger.api.configuration import API_VERSION, KIND
 from wharfinger.api.registry import Document, Registry
-from wharfinger.fuzz.faults import RandomFaults
+from wharfinger.fuzz.faults import DeviceAgentFaults, RandomFaults, WebhookFaults
 from wharfinger.fuzz.history import PlainHistory
 from wharfinger.fuzz.objects import NAMESPACES, PRIORITIES, USERS, RandomObjects
 from wharfinger.fuzz.operations import RandomOperations
@@ -55,6 +55,12 @@ class HistoryGenerator:
             for group, fault in faults.table()
             if group in profile.faults and rng.random() < (0.8 if group in _LIKELY else 0.4)
         ]
+        self._separate_faults: list[WebhookFaults | DeviceAgentFaults] = []  # drawn apart from all else
+        apart = random.Random(f"separate {profile.name} {seed}")
+        if self._enforced and "webhook" in profile.faults:
+            self._separate_faults.append(WebhookFaults(apart, faults, profile.rates))
+        if "devices" in swarm and "agents" in profile.faults:
+            self._separate_faults.append(DeviceAgentFaults(apart, faults, history, profile.rates))
         self._now = 0.0
         self._waited = False  # the last step let time pass
 
@@ -142,6 +148,9 @@ class HistoryGenerator:
         self._now = max(self._now, round(now + 0.0005, 3))
 
     def _fault(self) -> FuzzStep | None:
+        for separate in self._separate_faults:
+            if (step := separate.next()) is not None:
+                return step
         for probability, fault in self._faults:
             if self._rng.random() < probability and (step := fault()) is not None:
                 return step

@@ -49,8 +49,12 @@ class TracedDecision(msgspec.Struct, frozen=True):
 
 class PlainHistory(msgspec.Struct):
     objects: dict[str, dict[tuple[str, str], Document]] = msgspec.field(default_factory=lambda: defaultdict(dict))
-    decisions: dict[str, TracedDecision] = msgspec.field(default_factory=dict)  # by uid, the last one
+    decisions: dict[str, dict[ProcessRun, TracedDecision]] = msgspec.field(default_factory=lambda: defaultdict(dict))
+    # `decisions`: by uid, the last one of each scheduler
+    placed: dict[str, TracedDecision] = msgspec.field(default_factory=dict)  # by uid, the one that was carried out
     first_decisions: dict[ProcessRun, frozenset[str]] = msgspec.field(default_factory=dict)  # the kinds listed by then
+    reviewed: dict[tuple[str, str], dict[str, int]] = msgspec.field(default_factory=dict)
+    # `reviewed`: by the key of a pod, the versions that the webhook had seen of every kind when it let it be created
     version: int = 0
     now: float = 0.0
     enforced: bool = False  # whether scheduling policies are enforced
@@ -61,18 +65,35 @@ class PlainHistory(msgspec.Struct):
         engine, assume = scheduler.engine, scheduler.engine.assume
 
         def noted(pod: Pod, node_name: str, profile: str | None = None) -> Status:
-            self.first_decisions.setdefault(run, frozenset(run.seen))
+            if run not in self.first_decisions:
+                self.first_decisions[run] = frozenset(run.seen)
             status = assume(pod, node_name, profile)
             if status.ok:
-                self.decisions[pod.metadata.uid] = TracedDecision(run, node_name, dict(run.seen))
+                self.decisions[pod.metadata.uid][run] = TracedDecision(run, node_name, run.seen)
             return status
 
         engine.assume = noted  # type: ignore[method-assign]  # only watched, not changed
 
+    def carry_out(self, run: ProcessRun, uid: str) -> None:
+        """One of our schedulers has written its decision. Somebody else may choose the same node for the same pod."""
+        if (decision := self.decisions[uid].get(run)) is not None:
+            self.placed[uid] = decision
+
+    def placed_by(self, uid: str, node: str) -> TracedDecision | None:
+        """The decision of ours that put something on a node, unless another hand did."""
+        found = self.placed.get(uid)
+        return found if found is not None and found.node == node else None
+
+    def review(self, run: ProcessRun, request: Document) -> None:
+        """The webhook has answered a request."""
+        if request["operation"] == "CREATE" and request["resource"]["resource"] == "pods" and request.get("object"):
+            metadata = request["object"]["metadata"]
+            self.reviewed[request.get("namespace") or "", metadata.get("name") or ""] = run.seen
+
     def decision(self, uid: str, node: str) -> TracedDecision | None:
         """The decision that put something on a node, unless another hand did, or one that has ended since."""
-        found = self.decisions.get(uid)
-        return found if found is not None and found.node == node and found.run.alive else None
+        found = self.placed_by(uid, node)
+        return found if found is not None and found.run.alive else None
 
     def advance(self, store: Store) -> Iterator[PlainChange]:
         """The changes since the last call, one by one; `objects` has each when it is given. Of leases and events, only those

@@ -17,7 +17,7 @@ OPERATIONS = (
     "quota",
     "claims",
 )
-FAULTS = ("requests", "watches", "processes", "leaders", "starts", "nodes", "hands", "agents")
+FAULTS = ("requests", "watches", "processes", "leaders", "starts", "nodes", "hands", "agents", "webhook")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,10 @@ PROFILES = {
         _profile("requests", "lost and failing requests", faults="requests", rates=_OFTEN),
         _profile("watches", "late, broken and stale watches", faults="watches", rates=_OFTEN),
         _profile(
-            "tenants", "admission and quota", "pods workloads nodes admission quota devices", "requests watches hands"
+            "tenants",
+            "admission and quota",
+            "pods workloads nodes admission quota devices",
+            "requests watches hands webhook",
         ),
         _profile("claims", "claims of volumes and devices", "pods volumes claims", "requests processes starts hands"),
         _profile("placement", "the hub of several clusters", "placement", "requests watches processes agents"),

@@ -69,6 +69,10 @@ def two_candidates() -> FuzzStep:
     return faulted("two candidates", standby="scheduler")
 
 
+def separate_webhook() -> FuzzStep:
+    return faulted("separate webhook", separate="webhook")
+
+
 def rest() -> FuzzStep:
     """Faults end, everything settles, and what must hold at rest is checked."""
     return FuzzStep(None, ScenarioStep(), "rest", {"name": "rest"})

@@ -20,7 +20,7 @@ from wharfinger.scenario.paths import BadPath, Path, parse_path
 API_VERSION = "wharfinger.dev/v1alpha1"
 KIND = "Scenario"
 DEFAULT_START = "2026-01-01T00:00:00Z"
-COMPONENTS = ("scheduler", "standby", "controllers", "nodes")
+COMPONENTS = ("scheduler", "standby", "controllers", "nodes", "webhook")
 REQUEST_FAULTS = (
     "lost",  # carried out, but the answer is lost
     "unsent",  # lost before it arrives
@@ -75,12 +75,13 @@ class ScenarioFault(msgspec.Struct, frozen=True):
     provision: str = ""  # fail: the simulated volume provisioner refuses
     request: str = ""  # one of REQUEST_FAULTS: what happens to the next requests
     watch: str = ""  # one of WATCH_FAULTS: what happens to the next events of watches
-    crash: str = ""  # scheduler, controllers, nodes or standby: killed, and started again after `delay`
+    crash: str = ""  # one of COMPONENTS: killed, and started again after `delay`
     after: int = 0  # of a crash or a pause: the number of its own writes after which it happens
     pause: str = ""  # a component that stands still for `delay`
     skew: str = ""  # a component whose clock is `delay` ahead, or with `behind`, behind; 0 ends it
     behind: bool = False
     standby: str = ""  # scheduler: a second one is started, and both take part in a leader election
+    separate: str = ""  # webhook: policies are checked by a process of its own, as on a real cluster
     by: str = ""  # the component whose requests and watches are concerned; empty: all
     to: str = ""  # the kind concerned, such as pods or pods/binding; empty: all
 
@@ -307,6 +308,7 @@ class _ScenarioParser:
             "pause": ("pause", "after", "delay"),
             "skew": ("skew", "delay", "behind"),
             "standby": ("standby",),
+            "separate": ("separate",),
         }
         form = next((name for name in forms if name in item), None)
         if form is None:
@@ -323,6 +325,7 @@ class _ScenarioParser:
             "pause": COMPONENTS,
             "skew": COMPONENTS,
             "standby": ("scheduler",),
+            "separate": ("webhook",),
         }
         value = self._text(item[form], f"{path}.{form}")
         if form in choices and value not in choices[form]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from wharfinger.admission.rbac import Attributes, RbacDecision
 from wharfinger.admission.request import SYSTEM, User, service_account
 from wharfinger.admission.stored_rbac import StoredRbac
 from wharfinger.api.configuration import Configuration
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from wharfinger.client.events import EventRecorder
     from wharfinger.client.interface import Client
     from wharfinger.scheduler.scheduler import Scheduler
+    from wharfinger.simulate.webhook import WebhookLink
 
 log = logging.getLogger(__name__)
 
@@ -87,6 +89,7 @@ class SimulatedCluster:
         self.process_faults = ProcessFaults(self._killed, self._stand_still)
         self.runs: dict[str, ProcessRun] = {}  # the current run of each component
         self.on_scheduler: Callable[[Scheduler, ProcessRun], None] | None = None  # called with each new one
+        self.on_review: Callable[[ProcessRun, Document], None] = lambda run, request: None  # by a separate webhook
         self._schedulers: dict[str, Scheduler] = {}
         self._clocks = {part: SkewedClock(self.clock) for part in COMPONENTS}
         self._elections = False  # whether schedulers take part in a leader election
@@ -99,19 +102,30 @@ class SimulatedCluster:
             "nodes": self._run_nodes,
             "scheduler": self._run_scheduler,
         }
-        extend_chain(self.store.chain, self.store, complete=False, configuration=configuration)
-        roles = StoredRbac(self.store)
-        self.store.chain.validating += [
-            DefinitionReviewer(),
-            RegistrationReviewer(),
-            PolicyReviewer(self.store, lambda asked: roles.index().allowed(asked)),
-        ]
+        self._roles = StoredRbac(self.store)
+        self.webhook: WebhookLink | None = None  # set once it is a process of its own
+        self._build_chain()
         provide_metrics(self.store, self.clock.now, everything=True)
         self.loop.complete(bootstrap(self.store))
         self.loop.complete(CustomResources(self.store, lambda kind: None).start())
         for system in systems():
             self.loop.complete(system.bootstrap(self._admin))
         self._initial = {(kind.group, kind.plural): self._versions(kind.storage) for kind in self.registry}
+
+    def _build_chain(self) -> None:
+        chain = self.store.chain
+        for reviewers in (chain.mutating, chain.checking, chain.validating, chain.final, chain.on_bind):
+            reviewers.clear()
+        webhook = self.webhook is not None
+        extend_chain(chain, self.store, complete=False, configuration=self.configuration, webhook=webhook)
+        chain.validating += [
+            DefinitionReviewer(),
+            RegistrationReviewer(),
+            PolicyReviewer(self.store, self._allowed),
+        ]
+
+    def _allowed(self, asked: Attributes) -> RbacDecision:
+        return self._roles.index().allowed(asked)
 
     def note_owners(self, manifests: Iterable[Manifest]) -> None:
         """Owners that the manifests refer to but do not contain are assumed to exist."""
@@ -199,6 +213,8 @@ class SimulatedCluster:
             self._clocks[fault.skew].skew = -fault.delay if fault.behind else fault.delay
         elif fault.standby:
             await self._stand_by()
+        elif fault.separate:
+            await self._separate_webhook()
         else:
             await Extensions().simulate_fault(fault, self._admin, self.clock.now())
 
@@ -363,6 +379,28 @@ class SimulatedCluster:
             self._parts["standby"] = self._run_standby
             await self._restart("scheduler")
             self._start("standby")
+
+    async def _separate_webhook(self) -> None:
+        """From now on, a process of its own does what webhooks do on a real cluster."""
+        if self.webhook is not None:
+            return
+        from wharfinger.simulate.webhook import LinkedReviewer, WebhookLink, register
+
+        link = self.webhook = WebhookLink(self.loop, self.on_review)
+        await register(self._admin, self.configuration, self.registry)
+        self._build_chain()
+        chain = self.store.chain
+        chain.remote_mutating.append(LinkedReviewer(self.store, self._allowed, link, mutating=True))
+        chain.remote_validating.append(LinkedReviewer(self.store, self._allowed, link, mutating=False))
+        self._parts["webhook"] = self._run_webhook
+        self._start("webhook")
+
+    async def _run_webhook(self) -> None:
+        from wharfinger.simulate.webhook import WebhookClient, run_webhook
+
+        assert self.webhook is not None
+        client = WebhookClient(self._admin, self.process_faults, self.runs["webhook"], self._roles.index)
+        await run_webhook(client, self.configuration, self.registry, self._source("webhook"), self.webhook)
 
     def _client(self, part: str, user: User) -> ProcessClient:
         return ProcessClient(

@@ -128,7 +128,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     # -- processes
 
-    def start_process(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+    def start_process(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
         """Runs a coroutine, and all tasks that it starts, as a process that can be paused."""
         context = copy_context()
         context.run(_PROCESS.set, name)

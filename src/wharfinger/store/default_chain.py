@@ -63,17 +63,23 @@ def extend_chain(
     configuration: Configuration | None = None,
     rbac: RbacIndex | None = None,
     metrics: CollectorRegistry | None = None,
+    webhook: bool = False,
 ) -> list[Callable[[Client], Awaitable[None]]]:
     """Adds the stock reviewers to a store's chain, in upstream's order of plugins, and those of the systems around them.
 
     Quota is counted in the same step as the write. In a cluster that is not `complete`, pods may name service accounts
-    and runtime classes that do not exist, and get no volume with a token. `rbac` is given where another component maintains the index already, and `metrics` by a
-    running server, which also calls the returned functions of the systems now and then.
+    and runtime classes that do not exist, and get no volume with a token. `rbac` is given where another component
+    maintains the index already, and `metrics` by a running server, which also calls the returned functions of the
+    systems now and then. With a `webhook`, systems for which that suffices review nothing here.
     """
     settings = configuration or Configuration()
     index = StoredRbac(store).index if rbac is None else lambda: rbac
     context = AdmissionContext(store, store.now, settings, index, metrics)
-    of_systems = [found for system in systems() if (found := system.reviewers(context)) is not None]
+    of_systems = [
+        found
+        for system in systems()
+        if not (webhook and system.webhook_suffices) and (found := system.reviewers(context)) is not None
+    ]
     extensions = QuotaExtensions(each.quota for each in of_systems if each.quota is not None)
     ranges = Views(store, LIMIT_RANGES, LimitRange).get
 

@@ -1,7 +1,7 @@
 """Admission: no pod exists that the scheduling policies of its service account, at the time of its admission, refuse.
 
 The tenants of a history use what the generator sets up: the service accounts of a namespace may use one policy of their
-own and the shipped one that only names schedulers.
+own and the shipped one that only names schedulers. A webhook judges by the policies that it has seen.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from wharfinger.api.registry import Document
-from wharfinger.fuzz.history import PlainChange, title
+from wharfinger.fuzz.history import PlainChange, PlainHistory, title
 from wharfinger.fuzz.invariants.base import Invariant
 
 _ADDED = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")  # tolerations that every pod gets
@@ -18,9 +18,18 @@ _ADDED = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")  # t
 class PodsAdmitted(Invariant):
     name = "admission"
 
+    def __init__(self, history: PlainHistory) -> None:
+        super().__init__(history)
+        self._policies_changed = 0  # the last version
+
     def changed(self, change: PlainChange) -> Iterator[str]:
         pod = change.after
+        if change.plural == "schedulingpolicies":
+            self._policies_changed = change.version
         if change.plural != "pods" or change.before is not None or pod is None or not self.history.enforced:
+            return
+        seen = self.history.reviewed.pop(change.key, {})
+        if self._policies_changed > seen.get("schedulingpolicies", self._policies_changed):
             return
         owners = pod["metadata"].get("ownerReferences") or ()
         if any(each["kind"] == "DaemonSet" for each in owners):

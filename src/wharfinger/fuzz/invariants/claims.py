@@ -42,8 +42,7 @@ class ClaimsHeldOnce(Invariant):
         pod, before = change.after, change.before
         if pod is None or before is None or not node_of(pod) or node_of(before):
             return
-        decision = self.history.decisions.get(pod["metadata"]["uid"])
-        if decision is None or decision.node != node_of(pod):
+        if self.history.placed_by(pod["metadata"]["uid"], node_of(pod)) is None:
             return
         for wanted in pod["spec"].get("resourceClaims") or ():
             name = wanted.get("resourceClaimName")

@@ -72,8 +72,8 @@ class ReservedMeansReserved(Invariant):
             return
         if before is not None and node_of(before) and reservation_used(before) == used:
             return
-        decision = self.history.decisions.get(uid)
-        if decision is None or decision.node != node_of(after):
+        decision = self.history.placed_by(uid, node_of(after))
+        if decision is None:
             return  # adopted by a reservation, or another hand
         consumers = self._consumers[used]
         consumers[uid] = decision.run

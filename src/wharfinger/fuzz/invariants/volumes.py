@@ -52,8 +52,8 @@ class VolumesAttachable(Invariant):
 
     def _uses_alone(self, pod: Document, claim: tuple[str, str], decision: TracedDecision) -> bool:
         """Whether a pod that the same scheduler placed uses a claim that is for one pod."""
-        other = self.history.decisions.get(pod["metadata"]["uid"])
-        if other is None or other.run is not decision.run or other.node != node_of(pod):
+        other = self.history.placed_by(pod["metadata"]["uid"], node_of(pod))
+        if other is None or other.run is not decision.run:
             return False
         if is_terminal(pod) or claim not in self._claims(pod):
             return False

@@ -32,7 +32,7 @@ def why_not(scenario: Scenario, *, restarts: bool = False, webhook: bool = False
         for fault in step.faults:
             if fault.bind and not webhook:
                 return "it lets bindings fail or be slow (see --webhook)"
-            if fault.request or fault.watch or fault.crash or fault.pause or fault.skew or fault.standby:
+            if any((fault.request, fault.watch, fault.crash, fault.pause, fault.skew, fault.standby, fault.separate)):
                 return "it has faults of requests, watches or processes, which only a simulation can cause"
             if fault.delay > LATEST:
                 return f"a binding is to be slower than {LATEST:.0f} seconds"

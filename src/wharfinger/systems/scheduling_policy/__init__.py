@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 class SchedulingPolicySystem(System):
     name = "scheduling_policy"
     order = 50
+    webhook_suffices = True
 
     def settings(self) -> type[Block]:
         from wharfinger.systems.scheduling_policy.settings import SchedulingPolicySettings
