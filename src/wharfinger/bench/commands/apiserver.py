@@ -233,7 +233,6 @@ def running_server(directory: Path) -> Iterator[Path]:
 @baseline_options
 def command(pods: int, connections: int, watchers: int, output: str) -> Results:
     """Measure creates, binds, gets and lists per second, and the delay from a write to its watchers."""
-
     with tempfile.TemporaryDirectory(prefix="wharf-bench-") as scratch, running_server(Path(scratch)) as kubeconfig:
         result = run(kubeconfig, pods, connections, watchers)
     show_result(result, output)

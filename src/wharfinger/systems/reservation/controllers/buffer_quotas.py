@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from wharfinger.api import quota as quota_rules
-from wharfinger.api.kinds.builtin import PODS, RESOURCE_QUOTAS
+from wharfinger.api.kinds.builtin import RESOURCE_QUOTAS
 from wharfinger.api.resources import Amounts, nano
-from wharfinger.api.views import Pod, ResourceQuota
+from wharfinger.api.views import ResourceQuota
 from wharfinger.controllers.context import ControllerContext
 from wharfinger.systems.reservation.admission.quota import reserved
 from wharfinger.systems.reservation.admission.watched import WatchedCluster
@@ -28,7 +28,7 @@ class BufferQuotas:
         if self._charged:
             self._cluster = WatchedCluster(context.informers)
             self._reservations = context.informers.of(RESERVATIONS, Reservation)
-            self._pods = context.informers.of(PODS, Pod).index("namespace", lambda pod: (pod.metadata.namespace,))
+            self._pods = context.pods.index("namespace", lambda pod: (pod.metadata.namespace,))
 
     def add_handler(self, changed: Callable[[str], None]) -> None:
         """`changed` is called with the namespace of a quota that came, went, or has another usage."""

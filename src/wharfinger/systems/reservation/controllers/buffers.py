@@ -18,9 +18,7 @@ from wharfinger.api.keys import ObjectKey
 from wharfinger.api.kinds.builtin import (
     DEPLOYMENTS,
     JOBS,
-    NODES,
     POD_TEMPLATES,
-    PODS,
     REPLICA_SETS,
     REPLICATION_CONTROLLERS,
     STATEFUL_SETS,
@@ -62,8 +60,8 @@ class CapacityBufferController(ContextController[ObjectKey]):
         self._sets = context.documents(RESERVATION_SETS)
         self._scalables = {key: context.documents(resource) for key, resource in _SCALABLE.items()}
         self._reservations = context.informers.of(RESERVATIONS, Reservation)
-        self._nodes = context.informers.of(NODES, Node)
-        self._pods = context.informers.of(PODS, Pod)
+        self._nodes = context.nodes
+        self._pods = context.pods
         self._quotas = BufferQuotas(context)
         self._given: dict[str, dict[str, int]] = {}  # by set: chunks that gave way, by uid of the pod
         self._since: dict[str, float] = {}  # by uid of the pod: when chunks last gave way to it
