@@ -1,9 +1,10 @@
 """Measures the dashboard of a large cluster in Chromium: `make bench-dashboard`.
 
-    python -m tests.dashboard.measure [--nodes 5000] [--pods 50000] [--screenshots FOLDER] [-o text|json]
+    python -m tests.dashboard.measure [--nodes 5000] [--pods 50000] [--data FOLDER] [--screenshots FOLDER] [-o text|json]
 
 An embedded API server is filled with nodes and pods, one pod in fifty of which waits, and `wharf dashboard` serves them. It
-needs Chromium, the built page (`make web`) and about three minutes. Nothing is judged: seconds depend on the machine.
+needs Chromium, the built page (`make web`) and about three minutes, most of which `--data` saves the next time. Nothing is
+judged: seconds depend on the machine.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Error as PlaywrightError
 from tests.apiserver.running import Api, environment
 from tests.dashboard.conftest import WHARF, Caller, until
 from tests.support import require
@@ -148,6 +150,17 @@ def memory(process: int) -> int:
     return (int(own[1]) // 1024 if own else 0) + sum(memory(int(child)) for child in children)
 
 
+def visit(page: Page, path: str) -> None:
+    """Opens a path; Chromium gives up when a network interface comes or goes, which has nothing to do with us."""
+    for left in (2, 1, 0):
+        try:
+            page.goto(path, wait_until="commit")
+            return
+        except PlaywrightError as error:
+            if "ERR_NETWORK_CHANGED" not in error.message or not left:
+                raise
+
+
 def first_paint(page: Page, path: str, shown: str) -> dict[str, float]:
     """Milliseconds until something and until the content is seen, and bytes transferred."""
     sizes: list[int] = []
@@ -155,7 +168,7 @@ def first_paint(page: Page, path: str, shown: str) -> dict[str, float]:
     session.send("Network.enable")
     session.on("Network.loadingFinished", lambda event: sizes.append(int(event["encodedDataLength"])))
     began = time.perf_counter()
-    page.goto(path, wait_until="commit")
+    visit(page, path)
     page.locator(shown).first.wait_for()
     seen = 1000 * (time.perf_counter() - began)
     painted = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? 0")
@@ -165,7 +178,7 @@ def first_paint(page: Page, path: str, shown: str) -> dict[str, float]:
 
 def latencies(page: Page, api: Api) -> list[float]:
     """Milliseconds from the answer of the API server to a change until the page shows it."""
-    page.goto("/nodes?node=node-0001")
+    visit(page, "/nodes?node=node-0001")
     state = page.locator(".badge.warn", has_text="cordoned")
     expect(page.get_by_text("What if it is drained?")).to_be_visible()
     found = []
@@ -181,7 +194,7 @@ def latencies(page: Page, api: Api) -> list[float]:
 
 def frames(page: Page) -> dict[str, float]:
     """While the map of nodes is scrolled and the pointer moves over it."""
-    page.goto("/nodes")
+    visit(page, "/nodes")
     page.get_by_role("application").wait_for()
     for _ in range(4):
         page.get_by_label("Larger cells").click()
@@ -219,26 +232,30 @@ def screenshots(browser: Browser, state: Any, address: str, folder: Path) -> Non
             )
             page = context.new_page()
             for name, path in paths.items():
-                page.goto(path)
+                visit(page, path)
+                expect(page.locator("main h1").first).to_be_visible(timeout=60_000)
                 expect(page.get_by_text("Loading …")).to_have_count(0, timeout=60_000)
                 time.sleep(0.5)
                 page.screenshot(path=folder / f"{name}-{size}-{theme}.png", full_page=True)
             context.close()
 
 
-def measure(nodes: int, pods: int, pictures: Path | None) -> Document:
+def measure(nodes: int, pods: int, kept: Path | None, pictures: Path | None) -> Document:
     found: Document = {"nodes": nodes, "pods": pods, "cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1)}
     plain, packed = bundle()
     found["bundle"] = {"kilobytes": round(plain / 1000), "gzip": round(packed / 1000)}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        data = folder / "data"
+        data = kept or folder / "data"
+        filled = data / f"filled-{nodes}-{pods}"
         server = ["apiserver", "--data-dir", str(data), "--port", "0"]
         with started(server, folder, r"https://127\.0\.0\.1:\d+"):
             kubeconfig = data / "kubeconfig"
-            began = time.perf_counter()
-            asyncio.run(fill(kubeconfig, nodes, pods))
-            print(f"filled in {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
+            if not filled.exists():
+                began = time.perf_counter()
+                asyncio.run(fill(kubeconfig, nodes, pods))
+                filled.touch()
+                print(f"filled in {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
             arguments = ["dashboard", "--kubeconfig", str(kubeconfig), "--link-file", str(folder / "link")]
             began = time.perf_counter()
             with started(arguments, folder, r"http://127\.0\.0\.1:\d+/open\?token=\S+") as (process, link):
@@ -249,12 +266,12 @@ def measure(nodes: int, pods: int, pictures: Path | None) -> Document:
                     context.set_default_timeout(120_000)
                     expect.set_options(timeout=120_000)
                     page = context.new_page()
-                    page.goto(link)
+                    visit(page, link)
                     cookie = next(each["value"] for each in context.cookies() if each["name"] == "wharf-session")
                     caller = Caller(address, cookie)
                     until(lambda: caller.get("/api/session")["ready"], "loaded", SECONDS)
                     found["loaded"] = round(time.perf_counter() - began, 1)
-                    page.goto("/")
+                    visit(page, "/")
                     expect(page.get_by_text("Why pods wait")).to_be_visible()
                     found["overview"] = first_paint(page, "/", "text=Why pods wait")
                     found["nodesScreen"] = first_paint(page, "/nodes", "canvas")
@@ -286,12 +303,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=5000)
     parser.add_argument("--pods", type=int, default=50_000)
+    parser.add_argument(
+        "--data", type=Path, metavar="FOLDER", help="where the API server's data is kept for the next time"
+    )
     parser.add_argument("--screenshots", type=Path, metavar="FOLDER", help="also take pictures of every screen")
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text")
     options = parser.parse_args()
     if not is_built():
         sys.exit("the page is not built: make web")
-    found = measure(options.nodes, options.pods, options.screenshots)
+    found = measure(options.nodes, options.pods, options.data, options.screenshots)
     print(json.dumps(found, indent=4) if options.output == "json" else text(found))
 
 
