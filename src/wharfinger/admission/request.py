@@ -21,6 +21,15 @@ class User(msgspec.Struct, frozen=True):
     uid: str = ""
     extra: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
 
+    def info(self) -> Document:
+        """The `UserInfo` of the authentication API, without empty fields."""
+        info: Document = {"username": self.name, "groups": list(self.groups)}
+        if self.uid:
+            info["uid"] = self.uid
+        if self.extra:
+            info["extra"] = {key: list(values) for key, values in self.extra.items()}
+        return info
+
 
 SYSTEM = User("system:admin", ("system:masters", "system:authenticated"))
 """The user of our own components in process, and the administrator of the embedded server."""
@@ -75,6 +84,10 @@ class Reviewer(Protocol):
 
     A reviewer may have a method `concerns(group, plural, subresource)`; it is then called only for writes for which that
     returns True. The result is cached.
+
+    A reviewer may have a method `repeats(request)`, which is asked after a pass: whether an equal request for an object of
+    another name passes in the same way as long as no setting changes, that is, no object of a kind other than those that
+    change all the time (`store.ledger.BUSY`). Such requests need not be reviewed again.
     """
 
     def review(self, request: Request) -> Review: ...
@@ -96,3 +109,10 @@ class PodReviewer:
 
     def concerns(self, group: str, plural: str, subresource: str) -> bool:
         return plural == PODS.plural and not group and not subresource
+
+
+class RepeatingPodReviewer(PodReviewer):
+    """Base of reviewers that look at nothing but the pod and settings, and have no other effect."""
+
+    def repeats(self, request: Request) -> bool:
+        return True

@@ -69,6 +69,7 @@ class CandidateCache(RowCache):
     def __init__(self) -> None:
         super().__init__()
         self.by_row: dict[int, Candidate | Status] = {}
+        self.sparing: dict[int, frozenset[str]] = {}  # by row: the plugins that keep pods of lower priority there
         self._budgets_version = -1
 
     def budgets_changed(self, version: int) -> None:
@@ -80,6 +81,8 @@ class CandidateCache(RowCache):
     def drop(self, rows: Sequence[int] | None) -> None:
         if rows is None:
             self.by_row.clear()
+            self.sparing.clear()
         else:
             for row in rows:
                 self.by_row.pop(row, None)
+                self.sparing.pop(row, None)

@@ -316,13 +316,13 @@ class Engine:
             plugin for plugin in chosen.plugins.values() if type(plugin).may_evict is not Plugin.may_evict
         ]
 
-        def eligible(preemptor: Pod, victim: PodOnNode) -> bool:
-            return all(plugin.may_evict(preemptor, victim) for plugin in plugins)
+        def spared_by(preemptor: Pod, victim: PodOnNode) -> str:
+            return next((plugin.name for plugin in plugins if not plugin.may_evict(preemptor, victim)), "")
 
         result, messages, writes = PreemptionResult(False), list[str](), list[Write]()
         for plugin in chosen.at["postFilter"]:
             if plugin.preempts:
-                result = preemption.preempt(self.tables, answers, pod, diagnosis, self, eligible)
+                result = preemption.preempt(self.tables, answers, pod, diagnosis, self, spared_by)
                 if result.node is not None:
                     told = self.tables.kubernetes >= KubernetesVersion.V1_37
                     diagnosis.post_filter = preemption.success_message(result) if told else ""
@@ -368,12 +368,12 @@ class Engine:
         """Removes an assumed pod whose bind failed. Plugins unreserve even if the pod itself was deleted already."""
         key = (pod.metadata.namespace, pod.metadata.name)
         record = self.tables.pods.get(key)
-        if record is not None and not record.assumed:
-            return
         row = -1
-        if record is not None:
+        if record is not None and record.assumed:
             row = record.row
             self._remove(key)
+        elif record is not None and record.pod.metadata.uid == pod.metadata.uid:
+            return
         for plugin in reversed(self.profile(pod, profile).at["reserve"]):
             plugin.unreserve(pod, row)
 

@@ -135,7 +135,7 @@ class Candidate(msgspec.Struct):
 class PreemptionResult(msgspec.Struct):
     eligible: bool
     message: str = ""  # why there is no node, as events show it
-    plugins: frozenset[str] = frozenset()  # those that would refuse the pod on every node even after evictions
+    plugins: frozenset[str] = frozenset()  # those that refuse the pod even after evictions, or spare possible victims
     node: str | None = None
     candidates: Mapping[str, Candidate] = msgspec.field(default_factory=dict)
     chosen: list[str] = msgspec.field(default_factory=list)  # all nodes with the best rank

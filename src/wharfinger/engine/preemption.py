@@ -27,7 +27,8 @@ WAITING = "not eligible due to a terminating pod on the nominated node."
 NO_VICTIMS = unresolvable("No preemption victims found for incoming pod")
 NOT_HELPFUL = unresolvable("Preemption is not helpful for scheduling")
 
-Eligible = Callable[[Pod, PodOnNode], bool]
+SparedBy = Callable[[Pod, PodOnNode], str]
+"""The plugin that does not let a preemptor evict a pod of lower priority; empty if none."""
 
 
 class Budgets(Protocol):
@@ -40,21 +41,21 @@ class Budgets(Protocol):
 
 
 def preempt(
-    tables: Tables, answers: Answers, pod: Pod, diagnosis: Diagnosis, source: Budgets, eligible: Eligible
+    tables: Tables, answers: Answers, pod: Pod, diagnosis: Diagnosis, source: Budgets, spared_by: SparedBy
 ) -> PreemptionResult:
     """The best node to evict pods from. `diagnosis` is that of the failed scheduling attempt."""
-    refusal = _ineligible(tables, pod, diagnosis, eligible)
+    refusal = _ineligible(tables, pod, diagnosis, spared_by)
     if refusal:
         return PreemptionResult(False, refusal)
     rows = unschedulable_rows(tables, diagnosis)
     if not rows:
         return PreemptionResult(True, Diagnosis(tables.node_count, absent=NOT_HELPFUL).message, helps_nowhere=True)
-    found = _dry_run(tables, answers, pod, rows, source, eligible)
+    found = _dry_run(tables, answers, pod, rows, source, spared_by)
     candidates = {each.node: each for row in rows if isinstance(each := found.by_row[row], Candidate)}
     if not candidates:
         refused = [(each, [row]) for row in rows if isinstance(each := found.by_row[row], Status)]
         message = Diagnosis(tables.node_count, refused, absent=NOT_HELPFUL).message
-        plugins = frozenset(status.plugin for status, _ in refused if status.plugin)
+        plugins = frozenset(status.plugin for status, _ in refused if status.plugin).union(*found.sparing.values())
         return PreemptionResult(True, message, plugins, helps_nowhere=True)
     equal = _best(tables, answers, candidates)
     # The same tie-break as in scheduling.
@@ -85,7 +86,7 @@ def _best(tables: Tables, answers: Answers, candidates: Mapping[str, Candidate])
 
 
 def _dry_run(
-    tables: Tables, answers: Answers, pod: Pod, rows: Sequence[int], source: Budgets, eligible: Eligible
+    tables: Tables, answers: Answers, pod: Pod, rows: Sequence[int], source: Budgets, spared_by: SparedBy
 ) -> CandidateCache:
     """What evictions achieve on each of the rows; cached for the shape if it depends on the row alone."""
     shape = answers.prepared
@@ -104,9 +105,10 @@ def _dry_run(
             continue
         # Filters of node scope need no simulation where they have accepted the row.
         chosen = narrow if narrow is filters or answers.values.node_accepts(row) else filters
+        possible = _possible_victims(tables, pod, row, spared_by, cache)
         answer: tuple[list[PodOnNode], int] | Status = NO_VICTIMS
-        for overlay in overlays_on(shape, row, evicting=True):
-            answer = victims_on(tables, chosen, pod, row, budgets, eligible, overlay)
+        for overlay in overlays_on(shape, row, evicting=True) if possible else ():
+            answer = victims_on(tables, chosen, pod, row, possible, budgets, overlay)
             if not isinstance(answer, Status):
                 break
         if isinstance(answer, Status):
@@ -118,14 +120,25 @@ def _dry_run(
     return cache
 
 
-def _ineligible(tables: Tables, pod: Pod, diagnosis: Diagnosis, eligible: Eligible) -> str:
+def _possible_victims(
+    tables: Tables, pod: Pod, row: int, spared_by: SparedBy, cache: CandidateCache
+) -> list[PodOnNode]:
+    """The pods of lower priority that may be evicted; plugins that spare some are noted in the cache."""
+    lower = [each for each in tables.pods_on[row].values() if _lower(each, pod)]
+    keepers = [spared_by(pod, each) for each in lower]
+    if any(keepers):
+        cache.sparing[row] = frozenset(filter(None, keepers))
+    return [each for each, keeper in zip(lower, keepers, strict=True) if not keeper]
+
+
+def _ineligible(tables: Tables, pod: Pod, diagnosis: Diagnosis, spared_by: SparedBy) -> str:
     if pod.spec.preemption_policy == "Never":
         return NEVER
     nominated = pod.status.nominated_node_name
     if nominated and diagnosis.status(nominated).code is not Code.UNRESOLVABLE:
         row = tables.row_of.get(nominated)
         for victim in tables.pods_on[row].values() if row is not None else ():
-            if _lower(victim, pod) and eligible(pod, victim) and _being_preempted(victim.pod):
+            if _lower(victim, pod) and not spared_by(pod, victim) and _being_preempted(victim.pod):
                 return WAITING
     return ""
 
@@ -147,15 +160,12 @@ def victims_on(
     filters: Filters,
     pod: Pod,
     row: int,
+    possible: list[PodOnNode],
     budgets: Sequence[PodDisruptionBudget],
-    eligible: Eligible,
     overlay: Overlay | None = None,
 ) -> tuple[list[PodOnNode], int] | Status:
-    """The fewest pods to evict from a node, most important first, and how many of them violate a budget; a status if
-    evictions do not help."""
-    possible = [each for each in tables.pods_on[row].values() if _lower(each, pod) and eligible(pod, each)]
-    if not possible:
-        return NO_VICTIMS
+    """The fewest of the possible victims to evict from a node, most important first, and how many of them violate a
+    budget; a status if evictions do not help."""
     simulation = Simulation(tables, row, simulating(filters))
     if overlay is not None:
         overlay(simulation)
@@ -164,8 +174,7 @@ def victims_on(
     refusal = check(tables, filters, pod, simulation)
     if refusal is not None:
         return refusal
-    possible.sort(key=importance)
-    violating, harmless = split_by_budget(possible, budgets, tables.kubernetes)
+    violating, harmless = split_by_budget(sorted(possible, key=importance), budgets, tables.kubernetes)
     victims: list[PodOnNode] = []
     violations = 0
     # Reprieve as many pods as possible, first those whose eviction would violate a budget.

@@ -9,17 +9,11 @@ from typing import Any
 import msgspec
 
 from wharfinger.api.conditions import find_condition, statuses
+from wharfinger.api.encoded import of_kind
 from wharfinger.api.registry import Document, Resource
 from wharfinger.api.wording import listed, object_name
 from wharfinger.contributions import ComparedKey, ReportSection, Sample, SystemReport
-from wharfinger.systems.placement.kinds.names import (
-    ADDON_PLACEMENT_SCORES,
-    MANAGED_CLUSTER_SET_BINDINGS,
-    MANAGED_CLUSTER_SETS,
-    MANAGED_CLUSTERS,
-    PLACEMENT_DECISIONS,
-    PLACEMENTS,
-)
+from wharfinger.systems.placement.kinds.names import PLACEMENT_DECISIONS, PLACEMENTS, RESOURCES
 from wharfinger.systems.placement.kinds.views import GROUP_INDEX_LABEL, GROUP_NAME_LABEL, PLACEMENT_LABEL
 from wharfinger.systems.placement.rules.extras import REPLICAS
 from wharfinger.systems.placement.rules.pages import decided_clusters
@@ -31,14 +25,7 @@ class PlacementReport(SystemReport):
     kinds = (PLACEMENTS, PLACEMENT_DECISIONS)
     compared_noun = "placement"
     screen = "fleet"
-    screen_kinds = (
-        MANAGED_CLUSTERS,
-        MANAGED_CLUSTER_SETS,
-        MANAGED_CLUSTER_SET_BINDINGS,
-        ADDON_PLACEMENT_SCORES,
-        PLACEMENTS,
-        PLACEMENT_DECISIONS,
-    )
+    screen_kinds = RESOURCES
     sample = Sample(
         files("wharfinger.systems.placement").joinpath("samples"),
         hints=("wharf explain placement sample/roomiest",),
@@ -51,11 +38,9 @@ class PlacementReport(SystemReport):
         return fleet_view(objects, now)
 
     def sections(self, objects: Sequence[Document]) -> list[ReportSection]:
-        decided = _decided(each for each in objects if each.get("kind") == PLACEMENT_DECISIONS.kind)
+        decided = _decided(of_kind(objects, PLACEMENT_DECISIONS.kind))
         rows: list[tuple[Any, ...]] = []
-        for document in objects:
-            if document.get("kind") != PLACEMENTS.kind:
-                continue
+        for document in of_kind(objects, PLACEMENTS.kind):
             conditions = (document.get("status") or {}).get("conditions") or ()
             satisfied = find_condition(conditions, "PlacementSatisfied") or {}
             name = object_name(document)
