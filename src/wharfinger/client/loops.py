@@ -20,8 +20,9 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """As by default, but for data that arrives on a TLS connection that we have closed: uvloop reports a fatal error with a
     traceback, though nothing is lost."""
-    transport, error = context.get("transport"), context.get("exception")
-    if isinstance(error, RuntimeError) and isinstance(transport, asyncio.BaseTransport) and transport.is_closing():
+    transport: Any = context.get("transport")  # uvloop's own, no subclass of asyncio's
+    error = context.get("exception")
+    if isinstance(error, RuntimeError) and transport is not None and transport.is_closing():
         log.debug("data on a closed connection: %s", error)
         return
     loop.default_exception_handler(context)

@@ -167,6 +167,9 @@ class HttpExchange:
         for name, value in (*self._connection.state.default_headers, *headers):
             if name == b"content-length" or name == b"transfer-encoding":
                 framed = True
+            elif name == b"connection" and value == b"close":
+                self.keep_alive = False
+                continue
             parts += (name, b": ", value, b"\r\n")
         if not framed:
             if self._chunks:

@@ -11,9 +11,9 @@ PORTS = {"webhook": ("https", WEBHOOK_PORT), "dashboard": ("http", DASHBOARD_POR
 CERTIFICATES = "/etc/wharfinger-tls"
 CONFIGURATION = "/etc/wharfinger"
 USER = 65532
-# Programs use 100 to 140 MiB on a small cluster; the objects of 5,000 nodes and 50,000 pods take 0.6 GiB, with room for a
-# second copy while everything is listed again. A what-if of the dashboard may use 4 GiB.
-MEMORY = {"placement": "1Gi", "dashboard": "5Gi"}
+# After `make bench-memory`, see docs/kubernetes.md: the scheduler and the controllers keep all nodes and pods, the webhook and
+# placement neither. A what-if of the dashboard may use 4 GiB.
+MEMORY = {"placement": "1Gi", "webhook": "1Gi", "dashboard": "5Gi"}
 OTHER_MEMORY = "2Gi"
 REQUESTS = {"cpu": "100m", "memory": "256Mi"}
 

@@ -72,6 +72,8 @@ class WebhookApplication:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
+        if self.stopping:
+            send = _closing(send)
         method, path = scope["method"], scope["path"]
         if method in ("GET", "HEAD"):
             await self._get(path, scope, send)
@@ -203,6 +205,18 @@ async def _body(scope: Scope, receive: Receive) -> bytes | bytearray | None:
         if len(body) > BODY_LIMIT:
             return None
     return body
+
+
+def _closing(send: Send) -> Send:
+    """Tells clients to close their connections. An API server that kept one would lose the request that it sends at the
+    moment when we close it."""
+
+    async def closing(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
+        await send(message)
+
+    return closing
 
 
 async def _reply(send: Send, status: int, body: bytes | str, kind: bytes = b"text/plain; charset=utf-8") -> None:
