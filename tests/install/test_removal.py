@@ -76,7 +76,9 @@ def test_a_webhook_that_still_runs_leaves_no_registration() -> None:
         async for _ in remove(client, "wharfinger-system", []):
             await webhook.register()
         for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, CLUSTER_ROLE_BINDINGS):
-            assert not [each for each in (await client.list(resource)).items if "wharfinger" in each["metadata"]["name"]]
+            assert not [
+                each for each in (await client.list(resource)).items if "wharfinger" in each["metadata"]["name"]
+            ]
         found = await client.get(CUSTOM_RESOURCE_DEFINITIONS, DEFINITION)
         assert found["spec"]["conversion"] == {"strategy": "None"}
         await store.close()
