@@ -45,6 +45,7 @@ LINES = {
     "crds": ("", "List"),
     "install": ("--components scheduler --offline", "List"),
     "bench engine": ("--workload SchedulingBasic --nodes 10 --pods 10", "Benchmark"),
+    "bench simulate": ("--nodes 2 --deployments 1 --replicas 2", "Benchmark"),
     "bench placement": ("--placements 5 --clusters 5 --namespaces 1 --users 2", "Benchmark"),
 }
 NOT_RUN = {"fuzz", "bench apiserver", "bench classes", "bench live", "bench webhook"}  # they take too long

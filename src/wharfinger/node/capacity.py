@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from functools import lru_cache
 
 import msgspec
 
@@ -67,11 +68,13 @@ class NodeUsage(msgspec.Struct):
         return None
 
 
-def allocatable(node: Node) -> Amounts:
-    return {
-        name: milli_value(quantity) if name == CPU else value(quantity)
-        for name, quantity in node.status.allocatable.items()
-    }
+def allocatable(node: Node) -> Mapping[str, int]:
+    return _amounts(tuple(node.status.allocatable.items()))
+
+
+@lru_cache(1024)
+def _amounts(quantities: tuple[tuple[str, str | int | float], ...]) -> Mapping[str, int]:
+    return {name: milli_value(quantity) if name == CPU else value(quantity) for name, quantity in quantities}
 
 
 def changed_allocatable(old: NodeStatus | None, new: NodeStatus) -> dict[str, str | None]:

@@ -81,17 +81,18 @@ class Kubelets(Controller[ObjectKey]):
         self._by_node = index_by_node(self._pods)
         self._admitted: dict[str, float] = {}  # pod UID to time, for admitted pods without a start time in their status
         self._usage: dict[str, NodeUsage] = {}  # by node
+        self._known: dict[str, tuple[Node, bool]] = {}  # by name: whether a node's kubelet works
         self._addresses = PodAddresses()
         found = (system.allocated_resources(informers) for system in systems())
         self._allocated = tuple(each for each in found if each is not None)
         self._claims = ClaimPreparation(informers, self._pods, self._enqueue)
-        self._nodes.add_handler(self._node_added, self._node_updated)
+        self._nodes.add_handler(self._node_added, self._node_updated, self._node_gone)
         self._pods.add_handler(self._pod_added, self._pod_updated, self._pod_deleted)
 
     async def reconcile(self, key: ObjectKey) -> None:
         pod = self._pods.get(key[1], key[0])
         node = self._nodes.get(pod.spec.node_name) if pod is not None and pod.spec.node_name else None
-        if pod is None or node is None or not self._managed.running(node):
+        if pod is None or node is None or not self._running(node):
             return
         now = self._clock.now()
         waiting = not pod.status.start_time and not pod.terminating and not pod.terminal
@@ -132,6 +133,14 @@ class Kubelets(Controller[ObjectKey]):
             await self._write(pod, status)
         if step.wait is not None:
             self.queue.add_after(key, step.wait, background=step.background)
+
+    def _running(self, node: Node) -> bool:
+        """Whether the kubelet of the node works; the answer is kept until the node changes."""
+        name = node.metadata.name
+        known = self._known.get(name)
+        if known is None or known[0] is not node:
+            known = self._known[name] = (node, self._managed.running(node))
+        return known[1]
 
     def _ports_taken(self, pod: Pod) -> bool:
         """Whether another pod of the node, admitted before, uses one of its host ports."""
@@ -236,6 +245,9 @@ class Kubelets(Controller[ObjectKey]):
         if self._managed.running(node):
             for pod in self._by_node.get(node.metadata.name):
                 self._enqueue(pod)
+
+    def _node_gone(self, node: Node) -> None:
+        self._known.pop(node.metadata.name, None)
 
     def _node_updated(self, old: Node, new: Node) -> None:
         if not self._managed.running(old):

@@ -28,7 +28,6 @@ from wharfinger.store.objects import StoredObject
 Progress = Callable[[str, int, int], None]
 """Called with the current activity, how much of it is done, and the total."""
 
-_MANY = 10_000  # objects whose memory is worth the time to release it before the report is built
 _TURNS = 16  # iterations of the loop between two progress reports
 
 
@@ -61,7 +60,7 @@ def simulate(inputs: Inputs, options: SimulationOptions, scenarios: Sequence[Sce
     chosen = [scenario for scenario, _ in inputs.scenarios] if scenarios is None else scenarios
     with gc_rare():
         findings = _found(inputs, options, chosen)
-        if not options.once or len(findings.objects) > _MANY:
+        if not options.once:
             gc.collect()  # the cluster is not referenced any more, but has reference cycles
         return _report(findings, encoded=options.once)
 

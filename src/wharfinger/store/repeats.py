@@ -83,10 +83,12 @@ class RepeatedWrites:
             self._labels[rest] = stored.labels
 
     def _create_pod(self, call: Call, document: Document) -> Written | None:
-        """Only pods with generated names, which are new and valid."""
+        """Only pods with generated names and uids, which are new and valid."""
         metadata = document.get("metadata")
         prefix = metadata.get("generateName") if isinstance(metadata, dict) else None
-        if not isinstance(metadata, dict) or not isinstance(prefix, str) or not prefix or metadata.get("name"):
+        if not isinstance(metadata, dict) or not isinstance(prefix, str) or not prefix:
+            return None
+        if metadata.get("name") or metadata.get("uid"):
             return None
         try:
             key = (*self._basis(call), encode(document))
@@ -96,10 +98,10 @@ class RepeatedWrites:
         if rest is None or not call.namespace:
             call.repeats = RepeatableWrite(key, document)
             return None
-        self._writer.check_namespace(call)
         identities = self._writer.identities
         uid = identities.uid()
         call.name = identities.name(prefix)
+        self._writer.check_namespace(call)
         if (before := self._writer.latest(call.kind, call.namespace, call.name)) is not None:
             raise self._writer.taken(call, before)
         stored = self._writer.ledger.put_data(
@@ -134,8 +136,8 @@ class RepeatedWrites:
             or self._writer.latest(call.kind, call.namespace, name) is not None
         ):
             return None
-        self._writer.check_namespace(call)
         uid = self._writer.identities.uid()
+        self._writer.check_namespace(call)
         stored = self._writer.ledger.put_data(call.kind, call.namespace, name, uid, rest, None, _NO_LABELS)
         return Written(None, stored.data, True)
 
