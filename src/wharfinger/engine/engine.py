@@ -312,12 +312,15 @@ class Engine:
         answers = chosen.answers_for(pod)
         if diagnosis is None:
             diagnosis = evaluation.diagnose(self.tables, answers.prepared, pod)
-        plugins: Sequence[Plugin] = [
-            plugin for plugin in chosen.plugins.values() if type(plugin).may_evict is not Plugin.may_evict
+        votes = [
+            plugin.may_evict for plugin in chosen.plugins.values() if type(plugin).may_evict is not Plugin.may_evict
         ]
 
         def eligible(preemptor: Pod, victim: PodOnNode) -> bool:
-            return all(plugin.may_evict(preemptor, victim) for plugin in plugins)
+            for may_evict in votes:  # noqa: SIM110  (asked for every pod of every node)
+                if not may_evict(preemptor, victim):
+                    return False
+            return True
 
         result, messages, writes = PreemptionResult(False), list[str](), list[Write]()
         for plugin in chosen.at["postFilter"]:

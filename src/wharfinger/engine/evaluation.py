@@ -100,15 +100,15 @@ def _first_refusal(filters: Filters, simulation: Simulation) -> Status | None:
     return None
 
 
-def refusals(tables: Tables, shape: PreparedShape, pod: Pod) -> tuple[list[tuple[Status, list[int]]], Rows]:
+def refusals(tables: Tables, shape: PreparedShape, pod: Pod) -> tuple[list[tuple[Status, Rows]], Rows]:
     """The refused rows by their first refusal, and the feasible rows. Computed without caches."""
     filters = active_filters(shape)
-    groups: list[tuple[Status, list[int]]] = []
+    groups: list[tuple[Status, Rows]] = []
     left = tables.rows
     if shape.only is not None:
         inside = np.isin(left, [tables.row_of[name] for name in shape.only if name in tables.row_of])
         outside = unresolvable(f"node(s) didn't satisfy plugin(s) [{' '.join(sorted(shape.narrowed_by))}]")
-        groups.append((outside.by(NARROWED), left[~inside].tolist()))
+        groups.append((outside.by(NARROWED), left[~inside]))
         left = left[inside]
     apart: list[int] = []
     if tables.nominated or shape.overlays:
@@ -123,7 +123,7 @@ def refusals(tables: Tables, shape: PreparedShape, pod: Pod) -> tuple[list[tuple
             found = codes[refused]
             rows = left[refused]
             for code in distinct(found).tolist():
-                groups.append((prepared.status(code).by(name), rows[found == code].tolist()))
+                groups.append((prepared.status(code).by(name), rows[found == code]))
             left = left[~refused]
     passed = []
     for row in apart:
@@ -131,9 +131,9 @@ def refusals(tables: Tables, shape: PreparedShape, pod: Pod) -> tuple[list[tuple
         if refusal is None:
             passed.append(row)
         else:
-            groups.append((refusal, [row]))
+            groups.append((refusal, np.array([row])))
     feasible = np.union1d(left, np.array(passed, dtype=np.int64)) if passed else left
-    return [(status, rows) for status, rows in groups if rows], feasible
+    return [(status, rows) for status, rows in groups if len(rows)], feasible
 
 
 def diagnose(tables: Tables, shape: PreparedShape, pod: Pod) -> Diagnosis:
@@ -173,7 +173,7 @@ def explain(tables: Tables, shape: PreparedShape, pod: Pod) -> Explanation:
         for plugin, final in final_scores(shape, feasible):
             for name, score in zip(names, final.tolist(), strict=True):
                 scores[name][plugin] = score
-    return Explanation({tables.name(row): status for status, rows in groups for row in rows}, scores)
+    return Explanation({tables.name(row): status for status, rows in groups for row in rows.tolist()}, scores)
 
 
 def feasible_rows(tables: Tables, answers: Answers, pod: Pod) -> Bools | None:
@@ -202,8 +202,9 @@ def feasible_rows(tables: Tables, answers: Answers, pod: Pod) -> Bools | None:
     return None if before is not None and np.array_equal(before, accepted) else accepted
 
 
-def unschedulable_rows(tables: Tables, diagnosis: Diagnosis) -> list[int]:
-    """The rows on which evictions may help."""
+def unschedulable_rows(tables: Tables, diagnosis: Diagnosis) -> Rows:
+    """The rows on which evictions may help, in ascending order."""
     if diagnosis.absent.code is Code.UNSCHEDULABLE:
-        return [int(row) for row in tables.rows]
-    return sorted(row for status, rows in diagnosis.groups if status.code is Code.UNSCHEDULABLE for row in rows)
+        return tables.rows
+    found = [rows for status, rows in diagnosis.groups if status.code is Code.UNSCHEDULABLE]
+    return np.sort(np.concatenate(found)) if found else tables.rows[:0]

@@ -72,7 +72,8 @@ class RowFunctions(msgspec.Struct, frozen=True):
     """Functions for single rows. They are used only until a column grows, so they may hold on to the cells of columns.
 
     `inputs` are all columns that the answer depends on, besides the node's allocatable resources; rows with equal cells
-    there are then evaluated only once. None: the answer depends on something else.
+    there are then evaluated only once. None: the answer depends on something else. Of a simulation, such a filter reads the
+    amounts and the number of pods, unless it overrides `Prepared.pod_simulated`.
     """
 
     refuses: Callable[[int], object]
@@ -252,7 +253,7 @@ class FailedAttempt(msgspec.Struct, frozen=True):
     earlier plugin skips it. `refused` has the refusals with their rows."""
 
     asked: bool
-    refused: Sequence[tuple[Status, Sequence[int]]] = ()
+    refused: Sequence[tuple[Status, Sequence[int] | Rows]] = ()
 
 
 class PostFilterResult(msgspec.Struct, frozen=True):
