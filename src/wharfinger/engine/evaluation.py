@@ -10,11 +10,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from wharfinger.api.views import Pod
-from wharfinger.engine.answers import Answers
 from wharfinger.engine.outcome import NARROWED, Diagnosis, Explanation
 from wharfinger.engine.preparation import Filters, PreparedShape
 from wharfinger.framework.columns import Bools, Ints, Rows, distinct
-from wharfinger.framework.plugin import Prepared, Scope
+from wharfinger.framework.plugin import Prepared
 from wharfinger.framework.simulation import Overlay, Simulation
 from wharfinger.framework.stand_ins import priority_for_room
 from wharfinger.framework.status import Code, Status, unresolvable
@@ -174,32 +173,6 @@ def explain(tables: Tables, shape: PreparedShape, pod: Pod) -> Explanation:
             for name, score in zip(names, final.tolist(), strict=True):
                 scores[name][plugin] = score
     return Explanation({tables.name(row): status for status, rows in groups for row in rows.tolist()}, scores)
-
-
-def feasible_rows(tables: Tables, answers: Answers, pod: Pod) -> Bools | None:
-    """The feasible rows, special rows included; None if those of `RowValues.accepted` are right."""
-    shape = answers.prepared
-    if not tables.nominated and not shape.overlays:
-        return None
-    special = special_rows(tables, shape, pod)
-    accepted = answers.values.accepted()
-    if not tables.nominated and all(each.widens for each in shape.overlays):
-        special = special & ~accepted  # overlays cannot make the others infeasible
-        if not special.any():
-            return accepted if shape.overlays else None
-    filters = active_filters(shape)
-    verdicts = answers.verdicts
-    verdicts.catch_up(tables)
-    verdicts.depend(beyond_rows=any(prepared.scope is Scope.CLUSTER for _, prepared in filters))
-    by_row = verdicts.by_row
-    unknown = special & (by_row < 0)
-    # Filters of node scope do not depend on what is simulated.
-    narrow = [(name, prepared) for name, prepared in filters if prepared.scope is not Scope.NODE]
-    for row in np.flatnonzero(unknown).tolist():
-        by_row[row] = answers.values.node_accepts(row) and row_refusal(tables, shape, narrow, pod, row) is None
-    before = None if shape.overlays else accepted.copy()
-    np.copyto(accepted, by_row > 0, where=special)
-    return None if before is not None and np.array_equal(before, accepted) else accepted
 
 
 def unschedulable_rows(tables: Tables, diagnosis: Diagnosis) -> Rows:
