@@ -11,7 +11,7 @@ EMPTY :=
 SPACE := $(EMPTY) $(EMPTY)
 COMMA := ,
 
-.PHONY: help run web test test-web test-without-systems test-kubernetes test-predictions test-scenarios-embedded test-solver test-node test-node-whole test-conformance bench-kubernetes bench-instructions image chart reference docs man release check-wheels test-pythons lint format setup bench fuzz fuzz-api fuzz-kills soak lock clean
+.PHONY: help run web test test-web test-without-systems test-kubernetes test-predictions test-scenarios-embedded test-solver test-node test-node-whole test-conformance bench-kubernetes bench-dashboard bench-instructions image chart reference docs man release check-wheels test-pythons lint format setup bench fuzz fuzz-api fuzz-kills soak lock clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -71,6 +71,10 @@ test-solver:  ## repacking and capacity with OR-Tools, which needs an older prot
 
 bench-kubernetes: $(READY)  ## side by side with the stock scheduler on a real API server: NODES=5000 PODS=10000
 	@$(BIN)/python -m tests.kubernetes.bench --nodes $(or $(NODES),5000) --pods $(or $(PODS),10000)
+
+bench-dashboard: $(READY)  ## the dashboard of a large cluster in Chromium: bundle, first paint, updates, memory, frames: NODES=5000 PODS=50000
+	@$(BIN)/python scripts/web.py --required
+	@$(BIN)/python -m tests.dashboard.measure --nodes $(or $(NODES),5000) --pods $(or $(PODS),50000)
 
 bench-instructions: $(READY)  ## instructions of short workloads against a baseline, with perf or valgrind: SAVE=--save for a new one
 	@$(BIN)/python -m tests.instructions $(SAVE) || [ $$? -eq 75 ]

@@ -8,12 +8,16 @@ import threading
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.apiserver.running import Api, config_map, pod
+from tests.client.certificates import Authority
+from tests.support import missing
 
 from wharfinger.apiserver.certificates import prepare_certificates
+from wharfinger.apiserver.kubernetes_service import advertised_address
 
 REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
 Decide = Callable[[dict[str, Any]], dict[str, Any]]
@@ -22,7 +26,7 @@ Decide = Callable[[dict[str, Any]], dict[str, Any]]
 class Hook:
     """A webhook server whose decision a test sets; remembers what it was asked."""
 
-    def __init__(self, directory: Any) -> None:
+    def __init__(self, directory: Path, host: str = "127.0.0.1", context: ssl.SSLContext | None = None) -> None:
         self.asked: list[dict[str, Any]] = []
         self.decide: Decide = lambda request: {"allowed": True}
         certificates = prepare_certificates(directory)
@@ -45,11 +49,13 @@ class Hook:
             def log_message(self, format: str, *arguments: Any) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(certificates.certificate, certificates.key)
+        self._server = ThreadingHTTPServer((host, 0), Handler)
+        if context is None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificates.certificate, certificates.key)
         self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
-        self.url = f"https://127.0.0.1:{self._server.server_port}/review"
+        self.port = self._server.server_port
+        self.url = f"https://{host}:{self.port}/review"
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
     def close(self) -> None:
@@ -292,13 +298,14 @@ def test_built_in_admission_runs_again_after_webhooks(
 
 SERVICES = [
     (None, 'service "hook" not found'),
-    ({"ports": [{"port": 443}]}, "there is no cluster network"),
-    ({"type": "ExternalName", "externalName": "localhost"}, 'Post "https://localhost:1/x?timeout=2s"'),
+    ({"ports": [{"port": 443}]}, 'no service port 1 found for service "hook"'),
+    ({"ports": [{"port": 1}]}, 'no endpoints available for service "hook"'),
+    ({"type": "ExternalName", "externalName": "localhost"}, "Cannot connect to host localhost:1"),
 ]
 
 
 @pytest.mark.parametrize(("spec", "said"), SERVICES)
-def test_external_name_services_of_webhooks_are_resolved(
+def test_services_of_webhooks_that_cannot_be_called_are_named(
     api: Api,
     base: str,
     namespace: str,
@@ -314,8 +321,49 @@ def test_external_name_services_of_webhooks_are_resolved(
     assert answer.status == 500
     assert answer.message.startswith(
         'Internal error occurred: failed calling webhook "check.example.com": failed to call webhook: '
+        f'Post "https://hook.{namespace}.svc:1/x?timeout=2s": {said}'
     )
-    assert said in answer.message
+
+
+def test_a_service_of_a_webhook_is_called_at_its_endpoint(
+    api: Api, base: str, namespace: str, register: Callable[..., None], tmp_path: Path
+) -> None:
+    """Its certificate is verified against the name of the Service."""
+    address = advertised_address("0.0.0.0")
+    authority = Authority()
+    pair = authority.issue("hook", hosts=(f"hook.{namespace}.svc",))
+    try:
+        hook = Hook(tmp_path / "pki", address, authority.server_context(tmp_path, pair))
+    except OSError:
+        missing("network", f"{address} is not an address of this machine")
+    api.create(f"{base}/services", {"metadata": {"name": "hook"}, "spec": {"ports": [{"name": "https", "port": 443}]}})
+    subset = {"addresses": [{"ip": address}], "ports": [{"name": "https", "port": hook.port}]}
+    api.create(f"{base}/endpoints", {"metadata": {"name": "hook"}, "subsets": [subset]})
+    service = {"name": "hook", "namespace": namespace, "path": "/review"}
+    register(clientConfig={"service": service, "caBundle": b64encode(authority.pem).decode()})
+    try:
+        hook.decide = lambda request: {"allowed": False, "status": {"message": "not today"}}
+        assert "not today" in api.ask("POST", f"{base}/configmaps", config_map()).message
+        assert len(hook.asked) == 1
+    finally:
+        hook.close()
+
+
+def test_a_webhook_in_a_simulated_pod_is_said_to_be_simulated(
+    api: Api, base: str, namespace: str, register: Callable[..., None]
+) -> None:
+    labels = {"wharfinger.dev/simulated": "true"}
+    api.create("/api/v1/nodes", {"metadata": {"name": namespace, "labels": labels}})
+    api.create(f"{base}/pods", {**pod(), "spec": {**pod()["spec"], "nodeName": namespace}})
+    name = pod()["metadata"]["name"]
+    api.create(f"{base}/services", {"metadata": {"name": "hook"}, "spec": {"ports": [{"port": 443}]}})
+    target = {"kind": "Pod", "name": name, "namespace": namespace}
+    subset = {"addresses": [{"ip": "10.1.2.3", "targetRef": target}], "ports": [{"port": 8443}]}
+    api.create(f"{base}/endpoints", {"metadata": {"name": "hook"}, "subsets": [subset]})
+    register(clientConfig={"service": {"name": "hook", "namespace": namespace}})
+    answer = api.ask("POST", f"{base}/configmaps", config_map())
+    assert f"node {namespace} is simulated, so no container of pod {name} runs" in answer.message
+    api.ask("DELETE", f"/api/v1/nodes/{namespace}")
 
 
 @pytest.mark.parametrize(("policy", "calls"), [("Equivalent", 1), ("Exact", 0)])

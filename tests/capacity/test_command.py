@@ -56,6 +56,7 @@ def test_json_has_the_documented_fields(folder: Path) -> None:
     assert [choice["name"] for choice in found["choices"]] == ["first fit", "cheapest"]
     starts = {each["pod"]: each["afterSeconds"] for each in found["choices"][1]["starts"]}
     assert starts == {f"default/p{number}": 120 for number in range(4)}
+    assert found["asItIs"] == {"starts": [], "never": sorted(starts)}
     assert found["removable"] == []
 
 
@@ -87,7 +88,7 @@ def test_without_prices_every_node_counts_as_one(folder: Path) -> None:
     (folder / "group.yaml").write_text(yaml.safe_dump(group))
     for given in (("--node-group", str(folder / "group.yaml")), ("-f", str(folder / "group.yaml"))):
         result = run(folder, "--no-timeline", *given)
-        assert result.exit_code == 0 and "2 new nodes for 4 pods: 2 nodes; no set costs less" in result.stdout
+        assert result.exit_code == 0 and "2 new nodes for 4 pods; fewer are not enough" in result.stdout
 
 
 def test_a_pod_that_no_group_serves_exits_with_one(folder: Path) -> None:

@@ -121,12 +121,12 @@ def _settled(caller: Caller) -> bool:
     fleet = caller.get("/api/fleet")["placements"]
     events = caller.get("/api/overview")["events"]
     return (
-        len(waiting) == 2
+        len(waiting) == 3
         and all(row["message"] for row in waiting)
         and owners == [["sample/checkout"]]
         and units == [2, 2]
         and bool(fleet and fleet[0]["decided"])
-        and any(event["reason"] == "FailedCreate" for event in events)
+        and {"FailedCreate", "Preempted"} <= {event["reason"] for event in events}
     )
 
 

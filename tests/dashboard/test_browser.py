@@ -17,7 +17,7 @@ SCREENS = {
     "overview": ("/", "Overview"),
     "waiting": ("/waiting", "Waiting"),
     "why": ("/why/sample/report", "Why: sample/report"),
-    "why-scores": ("/why/sample/checkout?compare=node-1,node-2", "Why: sample/checkout"),
+    "why-scores": ("/why/sample/on-spot?compare=node-1,node-2", "Why: sample/on-spot"),
     "what-if": ("/what-if?pod=sample%2Freport", "What if"),
     "nodes": ("/nodes?node=node-2", "Nodes"),
     "promises": ("/promises", "Promises"),

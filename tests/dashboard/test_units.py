@@ -12,8 +12,9 @@ from wharfinger.client.access import ClusterAccess
 from wharfinger.client.http import HttpClient
 from wharfinger.dashboard.history import past_samples
 from wharfinger.dashboard.sessions import IDLE_SECONDS, LINK_SECONDS, SESSION_SECONDS, Sessions
-from wharfinger.dashboard.sharing import SharedParts
+from wharfinger.dashboard.sharing import SharedParts, shorten_event
 from wharfinger.dashboard.usage import NodeRequests
+from wharfinger.dashboard.views.objects import event_row
 from wharfinger.dashboard.views.waiting import cause_of, causes, waiting_pods
 from wharfinger.dashboard.what_if import NodesChange, WhatIf, read_change
 from wharfinger.simulate.inputs import BadInput
@@ -171,3 +172,30 @@ def test_copies_of_a_node_get_names_and_host_names_of_their_own() -> None:
     assert made[0]["status"] == {"allocatable": {"cpu": "4"}}
     with pytest.raises(BadInput):
         read_change(WhatIf(nodes=[NodesChange("n", 0)]), nodes)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"lastTimestamp": "2026-01-01T00:00:05Z", "count": 3, "source": {"component": "kubelet", "host": "n1"}},
+        {"eventTime": "2026-01-01T00:00:05.000000Z", "reportingComponent": "s", "reportingInstance": "s-1"},
+        {"series": {"count": 7, "lastObservedTime": "2026-01-01T00:00:09.000000Z"}},
+        {},
+    ],
+)
+def test_shortened_events_are_shown_as_whole_ones(more: dict[str, Any]) -> None:
+    metadata = {
+        "name": "p.1",
+        "namespace": "a",
+        "uid": "u",
+        "resourceVersion": "7",
+        "managedFields": [{"manager": "m"}],
+    }
+    metadata["creationTimestamp"] = "2026-01-01T00:00:00Z"
+    involved = {"kind": "Pod", "namespace": "a", "name": "p", "uid": "v", "fieldPath": "spec"}
+    event = {"metadata": metadata, "involvedObject": involved, "reason": "Started", "message": "it runs", **more}
+    row = event_row(event)
+    shorten_event(event)
+    assert event_row(event) == row
+    assert event["metadata"] == {name: metadata[name] for name in metadata if name != "managedFields"}
+    assert event["involvedObject"] == {"kind": "Pod", "namespace": "a", "name": "p"}

@@ -39,6 +39,27 @@ WRITERS = 4
 _NETWORK = (OSError, http.client.HTTPException, ssl.SSLError)
 
 
+def processes(root: int) -> list[int]:
+    """A process and all that it started, directly or not."""
+    parents: dict[int, int] = {}
+    for each in Path("/proc").glob("[0-9]*"):
+        try:
+            parents[int(each.name)] = int((each / "stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue  # it has just ended
+    found = {root}
+    while more := {each for each, parent in parents.items() if parent in found} - found:
+        found |= more
+    return sorted(found)
+
+
+def _runs(process: int) -> bool:
+    try:
+        return Path("/proc", str(process), "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 class Embedded:
     """One data directory, and the `wharf up` that runs on it."""
 
@@ -75,8 +96,7 @@ class Embedded:
         raise AssertionError(f"wharf up was not ready within {READY:.0f} seconds; see up.log")
 
     @property
-    def session(self) -> int:
-        """The id of the session that all its processes belong to."""
+    def pid(self) -> int:
         assert self._process is not None
         return self._process.pid
 
@@ -86,9 +106,13 @@ class Embedded:
     def kill(self) -> None:
         """Kills all its processes at once, as a power failure would end them."""
         assert self._process is not None
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        everything = processes(self._process.pid)
+        for each in reversed(everything):  # its own process last: when that ends, the others are asked to stop
+            with suppress(ProcessLookupError):
+                os.kill(each, signal.SIGKILL)
         self._process.wait()
+        while any(map(_runs, everything)):
+            time.sleep(0.01)
         (self.directory / "kubeconfig").unlink(missing_ok=True)  # the next start writes a new one, with its port
 
 

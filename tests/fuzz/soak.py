@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.apiserver.running import Api
-from tests.fuzz.embedded import Embedded
+from tests.fuzz.embedded import Embedded, processes
 
 LIVING = 200  # pods that are there at a time
 
@@ -37,25 +37,13 @@ class SoakSample:
         )
 
 
-def processes(session: int) -> list[Path]:
-    """The processes of a session."""
-    found = []
-    for each in Path("/proc").glob("[0-9]*"):
-        try:
-            fields = (each / "stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[3]) == session:
-            found.append(each)
-    return found
-
-
-def sample(minute: int, session: int, directory: Path, latencies: list[float]) -> SoakSample:
+def sample(minute: int, root: int, directory: Path, latencies: list[float]) -> SoakSample:
     memory = descriptors = 0
-    for each in processes(session):
+    for each in processes(root):
+        process = Path("/proc", str(each))
         try:
-            memory += int((each / "statm").read_text().split()[1]) * 4096
-            descriptors += len(list((each / "fd").iterdir()))
+            memory += int((process / "statm").read_text().split()[1]) * 4096
+            descriptors += len(list((process / "fd").iterdir()))
         except OSError:
             continue
     size = sum(each.stat().st_size for each in directory.glob("*") if each.is_file())
@@ -67,7 +55,7 @@ def pod(number: int) -> dict[str, object]:
     return {"metadata": {"name": f"churn-{number}"}, "spec": {**spec, "terminationGracePeriodSeconds": 1}}
 
 
-def churn(api: Api, session: int, directory: Path, minutes: float, rate: float) -> list[SoakSample]:
+def churn(api: Api, root: int, directory: Path, minutes: float, rate: float) -> list[SoakSample]:
     path, living, samples = "/api/v1/namespaces/default/pods", deque[int](), []
     began, number, latencies = time.monotonic(), 0, []
     while time.monotonic() - began < minutes * 60:
@@ -82,7 +70,7 @@ def churn(api: Api, session: int, directory: Path, minutes: float, rate: float) 
         if len(living) > LIVING:
             assert api.ask("DELETE", f"{path}/churn-{living.popleft()}").status in (200, 404)
         if time.monotonic() - began >= (len(samples) + 1) * 60:
-            samples.append(sample(len(samples) + 1, session, directory, latencies))
+            samples.append(sample(len(samples) + 1, root, directory, latencies))
             latencies = []
             print(samples[-1].text(), flush=True)
     return samples
@@ -97,7 +85,7 @@ def main() -> None:
         embedded = Embedded(Path(directory) / "data")
         embedded.start()
         try:
-            samples = churn(embedded.api(), embedded.session, embedded.directory, options.minutes, options.rate)
+            samples = churn(embedded.api(), embedded.pid, embedded.directory, options.minutes, options.rate)
         finally:
             embedded.kill()
     quarter = max(1, len(samples) // 4)

@@ -59,4 +59,4 @@ def test_the_command_needs_prices(tmp_path: Path) -> None:
     assert CliRunner().invoke(command, given).exit_code == 2
     result = CliRunner().invoke(command, [*given, "--prices", str(tmp_path / "p.csv")])
     assert result.exit_code == 0
-    assert "Removing a, which saves 0.5 per hour; no plan saves more" in result.stdout
+    assert "a is empty: removing it saves 0.5 per hour; no plan saves more" in result.stdout

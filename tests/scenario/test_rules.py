@@ -25,9 +25,13 @@ def scenario(*steps: dict[str, Any], **more: Any) -> Scenario:
 @pytest.mark.parametrize(
     ("step", "more", "reason"),
     [
-        ({"at": "60s"}, {}, ""),
-        ({"at": "61s"}, {}, "it needs more than a minute of virtual time"),
-        ({"expect": {"kind": "Pod", "name": "a", "within": "2m"}}, {}, "an expectation waits for more than a minute"),
+        ({"at": "100s"}, {}, ""),
+        ({"at": "101s"}, {}, "it needs more than 100 seconds of virtual time"),
+        (
+            {"expect": {"kind": "Pod", "name": "a", "within": "2m"}},
+            {},
+            "an expectation waits for more than 100 seconds",
+        ),
         ({}, {"start": "2026-03-01T00:00:00Z"}, ""),
         ({"fault": {"bind": "fail"}}, {}, "it lets bindings fail or be slow (see --webhook)"),
         ({"fault": {"agent": "c1", "stopped": True}}, {}, ""),

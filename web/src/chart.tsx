@@ -4,6 +4,7 @@ import type { JSX } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
+import { clock, hour } from "./format";
 import { useTheme } from "./theme";
 
 export interface Line {
@@ -30,12 +31,12 @@ export function Chart(props: { label: string; time: number[]; lines: Line[]; at:
       {
         width: element.clientWidth,
         height: 190,
-        cursor: { drag: { x: false, y: false } },
+        cursor: { y: false, drag: { x: false, y: false } },
         legend: { live: true },
         scales: { y: { range: (_, __, high) => [0, Math.max(props.most ?? 1, high * 1.1)] } },
-        axes: [axis, { ...axis, size: 44 }],
+        axes: [{ ...axis, space: 80, values: (_, times, __, ___, step) => times.map((time) => (step < 60 ? clock(time) : hour(time))) }, { ...axis, size: 44 }],
         series: [
-          {},
+          { value: (_: uPlot, time: number | null) => (time === null ? "" : clock(time)) },
           ...props.lines.map((line) => ({
             label: line.label,
             stroke: line.colour,

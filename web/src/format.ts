@@ -42,6 +42,10 @@ export function clock(time: number): string {
   return new Date(time * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 }
 
+export function hour(time: number): string {
+  return new Date(time * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+}
+
 export function moment(time: number): string {
   return new Date(time * 1000).toLocaleString([], { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" });
 }

@@ -94,7 +94,7 @@ function Frame(props: { session: Session | null; path: string }): JSX.Element {
     document.title = `${current?.[1] ?? "Page"} · Wharfinger`;
     // Where the screens are one scrolling row, the present one is in sight.
     document.querySelector(".nav a[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
-  }, [path]);
+  }, [path, waiting > 0]);
   return (
     <div class="frame">
       <a class="skip" href="#main">

@@ -1,7 +1,5 @@
 """Counts the nodes of each rack in its status."""
 
-from wharfinger.api.kinds.builtin import NODES
-from wharfinger.api.views import Node
 from wharfinger.client.controller import Controller
 from wharfinger_racks.kinds import LABEL, RACKS
 
@@ -13,7 +11,7 @@ class RackController(Controller):
         super().__init__(observer=context.observer)
         self._client = context.client
         self._racks = context.documents(RACKS)
-        self._nodes = context.informers.of(NODES, Node)
+        self._nodes = context.nodes
         self._racks.add_handler(on_add=lambda rack: self.queue.add(rack["metadata"]["name"]))
         self._nodes.add_handler(
             on_add=self._node_changed,

@@ -2,8 +2,8 @@
 
 from typing import Annotated
 
-from wharfinger.api.registry import Column, Kind, Resource
-from wharfinger.api.schema.models import Model, defaulter, doc, kind_schema, validator
+from wharfinger.api.registry import Column, Resource
+from wharfinger.api.schema.models import Model, doc, model_kind
 
 LABEL = "example.com/rack"
 RACKS = Resource("example.com", "v1", "racks", "Rack", namespaced=False)
@@ -35,20 +35,12 @@ def row(document):
 
 
 KINDS = (
-    Kind(
-        RACKS.group,
-        RACKS.kind,
-        RACKS.plural,
-        versions=(RACKS.version,),
-        namespaced=False,
-        status=True,
+    model_kind(
+        RACKS,
+        RackModel,
         columns=(
             Column("Closed", "spec.closed", type="boolean"),
             Column("Nodes", "status.nodes", type="integer"),
         ),
-        default=defaulter(RackModel),
-        validate=validator(RackModel),
-        schema=lambda version: kind_schema(RackModel),
-        ours=True,
     ),
 )

@@ -40,7 +40,7 @@ class CertificateRequesterReviewer:
             return PASS
         if request.operation == "CREATE" and not request.subresource:
             spec = document.get("spec")
-            document["spec"] = {**(spec if isinstance(spec, dict) else {}), **_requester(request.user)}
+            document["spec"] = {**(spec if isinstance(spec, dict) else {}), **request.user.info()}
         elif request.operation == "UPDATE" and request.subresource in ("approval", "status"):
             self._set_times(document, request.old or {})
         return PASS
@@ -60,15 +60,6 @@ class CertificateRequesterReviewer:
                     each.get("lastTransitionTime") for each in before if (each.get("type"), each.get("status")) == key
                 )
                 condition["lastTransitionTime"] = next((time for time in times if time), stamp)
-
-
-def _requester(user: User) -> Document:
-    made: Document = {"username": user.name, "groups": list(user.groups)}
-    if user.uid:
-        made["uid"] = user.uid
-    if user.extra:
-        made["extra"] = {key: list(values) for key, values in user.extra.items()}
-    return made
 
 
 class CertificateSubjectReviewer:

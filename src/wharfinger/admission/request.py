@@ -21,6 +21,15 @@ class User(msgspec.Struct, frozen=True):
     uid: str = ""
     extra: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
 
+    def info(self) -> Document:
+        """The `UserInfo` of the authentication API, without empty fields."""
+        info: Document = {"username": self.name, "groups": list(self.groups)}
+        if self.uid:
+            info["uid"] = self.uid
+        if self.extra:
+            info["extra"] = {key: list(values) for key, values in self.extra.items()}
+        return info
+
 
 SYSTEM = User("system:admin", ("system:masters", "system:authenticated"))
 """The user of our own components in process, and the administrator of the embedded server."""

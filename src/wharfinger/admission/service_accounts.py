@@ -137,10 +137,12 @@ def _mirror_fault(spec: Document) -> str:
     return ""
 
 
+_NOT_REFERENCED = "is not allowed because service account {} does not reference that secret"
+
+
 def _secret_faults(spec: Document, account: Document) -> Iterator[str]:
-    allowed = {secret.get("name") for secret in account.get("secrets") or ()}
-    owner = (account.get("metadata") or {}).get("name", "")
-    rest = f"is not allowed because service account {owner} does not reference that secret"
+    allowed, owner = _secrets_of(account)
+    rest = _NOT_REFERENCED.format(owner)
     for volume in spec.get("volumes") or ():
         if (secret := volume.get("secret")) is not None and secret.get("secretName") not in allowed:
             yield f'volume with secret.secretName="{secret.get("secretName", "")}" {rest}'
@@ -156,10 +158,15 @@ def _secret_faults(spec: Document, account: Document) -> Iterator[str]:
 
 
 def _ephemeral_faults(spec: Document, account: Document) -> Iterator[str]:
-    allowed = {secret.get("name") for secret in account.get("secrets") or ()}
-    owner = (account.get("metadata") or {}).get("name", "")
-    rest = f"is not allowed because service account {owner} does not reference that secret"
+    allowed, owner = _secrets_of(account)
+    rest = _NOT_REFERENCED.format(owner)
     yield from _container_faults(spec.get("ephemeralContainers"), "ephemeral container", allowed, rest)
+
+
+def _secrets_of(account: Document) -> tuple[set[str | None], str]:
+    """The secrets that a service account references, and its name."""
+    names = {secret.get("name") for secret in account.get("secrets") or ()}
+    return names, (account.get("metadata") or {}).get("name", "")
 
 
 def _container_faults(

@@ -6,6 +6,7 @@ so that a client that reads and writes the older version loses nothing.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -46,12 +47,12 @@ def _to_v1(document: Document) -> Document:
     if cpu is not None:
         made["targetCPUUtilizationPercentage"] = cpu["resource"]["target"]["averageUtilization"]
     annotations: dict[str, str] = {}
-    others = [_old_metric(metric) for metric in metrics if not _is_cpu_utilization(metric)]
+    others = [_converted(metric, _old_metric) for metric in metrics if not _is_cpu_utilization(metric)]
     if others:
         annotations[METRICS] = _text(others)
     current = status.get("currentMetrics") or []
     if current:
-        annotations[CURRENT_METRICS] = _text([_old_status(metric) for metric in current])
+        annotations[CURRENT_METRICS] = _text([_converted(metric, _old_status) for metric in current])
     if spec.get("behavior") is not None:
         annotations[BEHAVIOR] = _text(_old_behavior(spec["behavior"]))
     if status.get("conditions"):
@@ -73,7 +74,7 @@ def _to_v2(document: Document) -> Document:
     metrics: list[Document] = []
     others = _parsed(annotations.get(METRICS), list)
     if others is not None:
-        metrics += [_new_metric(metric) for metric in others if isinstance(metric, dict)]
+        metrics += [_converted(metric, _new_metric) for metric in others if isinstance(metric, dict)]
     target = spec.get("targetCPUUtilizationPercentage")
     if target is not None or not metrics:
         utilization = {"type": "Utilization", "averageUtilization": _DEFAULT_UTILIZATION if target is None else target}
@@ -86,7 +87,9 @@ def _to_v2(document: Document) -> Document:
     new_status = {key: status[key] for key in shown if key in status}
     current = _parsed(annotations.get(CURRENT_METRICS), list)
     if current is not None:
-        new_status["currentMetrics"] = [_new_status(metric) for metric in current if isinstance(metric, dict)]
+        new_status["currentMetrics"] = [
+            _converted(metric, _new_status) for metric in current if isinstance(metric, dict)
+        ]
     elif status.get("currentCPUUtilizationPercentage") is not None:
         used = {"averageUtilization": status["currentCPUUtilizationPercentage"]}
         new_status["currentMetrics"] = [{"type": "Resource", "resource": {"name": "cpu", "current": used}}]
@@ -142,61 +145,67 @@ def _set(pairs: dict[str, Any]) -> Document:
 # Metrics. Old forms have the names of autoscaling/v1.
 
 
-def _old_metric(metric: Document) -> Document:
-    type = metric.get("type") or ""
-    made: Document = {"type": type}
-    field = _field(type)
+def _converted(metric: Document, convert: Callable[[str, Document], Document | None]) -> Document:
+    """A metric with its source in the other form. `convert` gets the type and the source; None: an unknown type."""
+    type = str(metric.get("type") or "")
+    field = type[:1].lower() + type[1:]
     source = metric.get(field)
-    if not isinstance(source, dict):
-        return made
-    target, identifier = source.get("target") or {}, source.get("metric") or {}
+    made = convert(type, source) if isinstance(source, dict) else None
+    return {"type": type} if made is None else {"type": type, field: made}
+
+
+def _old_metric(type: str, source: Document) -> Document | None:
+    return _old(type, source, "target", absent=None)
+
+
+def _old_status(type: str, source: Document) -> Document | None:
+    return _old(type, source, "current", absent="0")
+
+
+def _old(type: str, source: Document, part: str, *, absent: str | None) -> Document | None:
+    """`part` is what the metric has: a target, or a current value. Some values become `absent` if there is none."""
+    has, identifier = source.get(part) or {}, source.get("metric") or {}
     match type:
         case "Object":
-            made[field] = _set(
+            return _set(
                 {
                     "target": _ordered(source.get("describedObject") or {}, _REFERENCE_FIELDS),
                     "metricName": identifier.get("name"),
-                    "targetValue": target.get("value", "0"),
+                    f"{part}Value": has.get("value", "0"),
                     "selector": identifier.get("selector"),
-                    "averageValue": target.get("averageValue"),
+                    "averageValue": has.get("averageValue"),
                 }
             )
         case "Pods":
-            made[field] = _set(
+            return _set(
                 {
                     "metricName": identifier.get("name"),
-                    "targetAverageValue": target.get("averageValue", "0"),
+                    f"{part}AverageValue": has.get("averageValue", "0"),
                     "selector": identifier.get("selector"),
                 }
             )
         case "Resource" | "ContainerResource":
-            made[field] = _set(
+            return _set(
                 {
                     "name": source.get("name"),
-                    "targetAverageUtilization": target.get("averageUtilization"),
-                    "targetAverageValue": target.get("averageValue"),
+                    f"{part}AverageUtilization": has.get("averageUtilization"),
+                    f"{part}AverageValue": has.get("averageValue", absent),
                     "container": source.get("container"),
                 }
             )
         case "External":
-            made[field] = _set(
+            return _set(
                 {
                     "metricName": identifier.get("name"),
                     "metricSelector": identifier.get("selector"),
-                    "targetValue": target.get("value"),
-                    "targetAverageValue": target.get("averageValue"),
+                    f"{part}Value": has.get("value", absent),
+                    f"{part}AverageValue": has.get("averageValue"),
                 }
             )
-    return made
+    return None
 
 
-def _new_metric(metric: Document) -> Document:
-    type = str(metric.get("type") or "")
-    made: Document = {"type": type}
-    field = _field(type)
-    source = metric.get(field)
-    if not isinstance(source, dict):
-        return made
+def _new_metric(type: str, source: Document) -> Document | None:
     identifier = _set({"name": source.get("metricName"), "selector": source.get("selector")})
     match type:
         case "Object":
@@ -204,14 +213,14 @@ def _new_metric(metric: Document) -> Document:
             if average is not None and value in ("0", 0):
                 value = None  # the older version cannot leave it out
             kind = "Value" if average is None else "AverageValue"
-            made[field] = {
+            return {
                 "describedObject": source.get("target") or {},
                 "metric": identifier,
                 "target": _set({"type": kind, "value": value, "averageValue": average}),
             }
         case "Pods":
             target = _set({"type": "AverageValue", "averageValue": source.get("targetAverageValue")})
-            made[field] = {"metric": identifier, "target": target}
+            return {"metric": identifier, "target": target}
         case "Resource" | "ContainerResource":
             utilization = source.get("targetAverageUtilization")
             target = _set(
@@ -221,82 +230,25 @@ def _new_metric(metric: Document) -> Document:
                     "averageUtilization": utilization,
                 }
             )
-            made[field] = _set({"name": source.get("name"), "container": source.get("container"), "target": target})
+            return _set({"name": source.get("name"), "container": source.get("container"), "target": target})
         case "External":
             value = source.get("targetValue")
             kind = "AverageValue" if value is None else "Value"
-            made[field] = {
+            return {
                 "metric": _set({"name": source.get("metricName"), "selector": source.get("metricSelector")}),
                 "target": _set({"type": kind, "value": value, "averageValue": source.get("targetAverageValue")}),
             }
-    return made
+    return None
 
 
-def _old_status(metric: Document) -> Document:
-    type = metric.get("type") or ""
-    made: Document = {"type": type}
-    field = _field(type)
-    source = metric.get(field)
-    if not isinstance(source, dict):
-        return made
-    current, identifier = source.get("current") or {}, source.get("metric") or {}
-    match type:
-        case "Object":
-            made[field] = _set(
-                {
-                    "target": _ordered(source.get("describedObject") or {}, _REFERENCE_FIELDS),
-                    "metricName": identifier.get("name"),
-                    "currentValue": current.get("value", "0"),
-                    "selector": identifier.get("selector"),
-                    "averageValue": current.get("averageValue"),
-                }
-            )
-        case "Pods":
-            made[field] = _set(
-                {
-                    "metricName": identifier.get("name"),
-                    "currentAverageValue": current.get("averageValue", "0"),
-                    "selector": identifier.get("selector"),
-                }
-            )
-        case "Resource" | "ContainerResource":
-            made[field] = _set(
-                {
-                    "name": source.get("name"),
-                    "currentAverageUtilization": current.get("averageUtilization"),
-                    "currentAverageValue": current.get("averageValue", "0"),
-                    "container": source.get("container"),
-                }
-            )
-        case "External":
-            made[field] = _set(
-                {
-                    "metricName": identifier.get("name"),
-                    "metricSelector": identifier.get("selector"),
-                    "currentValue": current.get("value", "0"),
-                    "currentAverageValue": current.get("averageValue"),
-                }
-            )
-    return made
-
-
-def _new_status(metric: Document) -> Document:
-    type = str(metric.get("type") or "")
-    made: Document = {"type": type}
-    field = _field(type)
-    source = metric.get(field)
-    if not isinstance(source, dict):
-        return made
+def _new_status(type: str, source: Document) -> Document | None:
     identifier = _set({"name": source.get("metricName"), "selector": source.get("selector")})
     match type:
         case "Object":
             current = _set({"value": source.get("currentValue"), "averageValue": source.get("averageValue")})
-            made[field] = {"describedObject": source.get("target") or {}, "metric": identifier, "current": current}
+            return {"describedObject": source.get("target") or {}, "metric": identifier, "current": current}
         case "Pods":
-            made[field] = {
-                "metric": identifier,
-                "current": _set({"averageValue": source.get("currentAverageValue")}),
-            }
+            return {"metric": identifier, "current": _set({"averageValue": source.get("currentAverageValue")})}
         case "Resource" | "ContainerResource":
             current = _set(
                 {
@@ -304,19 +256,12 @@ def _new_status(metric: Document) -> Document:
                     "averageUtilization": source.get("currentAverageUtilization"),
                 }
             )
-            made[field] = _set({"name": source.get("name"), "container": source.get("container"), "current": current})
+            return _set({"name": source.get("name"), "container": source.get("container"), "current": current})
         case "External":
-            made[field] = {
-                "metric": _set({"name": source.get("metricName"), "selector": source.get("metricSelector")}),
-                "current": _set(
-                    {"value": source.get("currentValue"), "averageValue": source.get("currentAverageValue")}
-                ),
-            }
-    return made
-
-
-def _field(type: str) -> str:
-    return type[:1].lower() + type[1:]
+            current = _set({"value": source.get("currentValue"), "averageValue": source.get("currentAverageValue")})
+            identifier = _set({"name": source.get("metricName"), "selector": source.get("metricSelector")})
+            return {"metric": identifier, "current": current}
+    return None
 
 
 # The behaviour is in the annotation in Kubernetes' internal form, with the names of Go fields.

@@ -31,11 +31,15 @@ def is_controlled_by(document: Document, kind: str) -> bool:
 
 def controller_reference(resource: Resource, metadata: ObjectMeta) -> Document:
     """A reference to the object as managing controller."""
+    return controller_document(resource.api_version, resource.kind, metadata.name, metadata.uid)
+
+
+def controller_document(api_version: str, kind: str, name: str, uid: str) -> Document:
     return {
-        "apiVersion": resource.api_version,
-        "kind": resource.kind,
-        "name": metadata.name,
-        "uid": metadata.uid,
+        "apiVersion": api_version,
+        "kind": kind,
+        "name": name,
+        "uid": uid,
         "controller": True,
         "blockOwnerDeletion": True,
     }

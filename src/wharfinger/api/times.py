@@ -61,6 +61,14 @@ def parse_time(text: str) -> float:
     return moment.timestamp()
 
 
+def time_or_none(text: object) -> float | None:
+    """Seconds since the epoch of an RFC 3339 instant; None if there is none, or another text."""
+    try:
+        return parse_time(str(text)) if text else None
+    except BadTime:
+        return None
+
+
 def format_time(seconds: float) -> str:
     """RFC 3339 to the second, in UTC, as Kubernetes writes `metav1.Time`."""
     return _second(int(seconds // 1))

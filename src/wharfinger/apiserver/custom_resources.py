@@ -17,6 +17,7 @@ from wharfinger.api.kinds.builtin import CUSTOM_RESOURCE_DEFINITIONS
 from wharfinger.api.registry import Document, Kind
 from wharfinger.api.times import format_time
 from wharfinger.apiserver.custom_kinds import kind_of
+from wharfinger.client.tasks import cancel
 from wharfinger.store.objects import DELETED
 from wharfinger.store.store import Store
 
@@ -44,9 +45,7 @@ class CustomResources:
         self._spawn(self._watch(listing.version))
 
     async def stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel(self._tasks)
 
     def _spawn(self, work: object) -> None:
         task = asyncio.ensure_future(work)  # type: ignore[call-overload]  # a coroutine of ours

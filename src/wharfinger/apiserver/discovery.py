@@ -73,10 +73,12 @@ class Discovery:
         return {group: sorted(found[group], key=version_priority) for group in ordered}
 
     def serves(self, group: str, version: str) -> bool:
-        return any(version in kind.versions for kind in self._kinds(group))
+        return bool(self._kinds(group, version))
 
-    def _kinds(self, group: str) -> list[Kind]:
-        kinds = [kind for kind in self._registry if group in (kind.group, *kind.alias_groups)]
+    def _kinds(self, group: str, version: str) -> list[Kind]:
+        kinds = [
+            kind for kind in self._registry if version in kind.versions and group in (kind.group, *kind.alias_groups)
+        ]
         return sorted(kinds, key=lambda kind: kind.plural)
 
     # Legacy discovery
@@ -104,9 +106,7 @@ class Discovery:
         if not self.serves(group, version):
             return None
         resources: list[Document] = []
-        for kind in self._kinds(group):
-            if version not in kind.versions:
-                continue
+        for kind in self._kinds(group, version):
             entry: Document = {
                 "name": kind.plural,
                 "singularName": kind.singular or kind.kind.lower(),
@@ -153,9 +153,7 @@ class Discovery:
 
     def _aggregated_resources(self, group: str, version: str) -> list[Document]:
         found: list[Document] = []
-        for kind in self._kinds(group):
-            if version not in kind.versions:
-                continue
+        for kind in self._kinds(group, version):
             entry: Document = {
                 "resource": kind.plural,
                 "responseKind": {"group": group, "version": version, "kind": kind.kind},

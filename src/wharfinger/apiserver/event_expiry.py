@@ -14,6 +14,7 @@ import msgspec
 
 from wharfinger.api.kinds.builtin import EVENTS
 from wharfinger.api.times import BadTime, parse_time
+from wharfinger.client.tasks import OwnedTask
 from wharfinger.store.objects import StoredObject
 from wharfinger.store.store import Store
 
@@ -39,21 +40,14 @@ class _EventTimes(msgspec.Struct):
 _decode = msgspec.json.Decoder(_EventTimes).decode
 
 
-class EventExpiry:
+class EventExpiry(OwnedTask):
+    task_name = "expiry of events"
+
     def __init__(self, store: Store, now: Callable[[], float]) -> None:
         self._store = store
         self._now = now
         self._initial = store.version  # events up to this version existed before the start
         self._marks: deque[tuple[float, int]] = deque()  # times with the store's version at that time
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        self._task = asyncio.create_task(self._run(), name="expiry of events")
-
-    async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self) -> None:
         while True:

@@ -83,10 +83,7 @@ class _GoJsonReader:
                 self.refuse("looking for beginning of value")
 
     def _object(self) -> None:
-        self.at += 1
-        self.space()
-        if self._peek() == b"}":
-            self.at += 1
+        if self._empty(b"}"):
             return
         while True:
             self.space()
@@ -103,16 +100,22 @@ class _GoJsonReader:
                 return
 
     def _array(self) -> None:
-        self.at += 1
-        self.space()
-        if self._peek() == b"]":
-            self.at += 1
+        if self._empty(b"]"):
             return
         while True:
             self.value()
             self.space()
             if self._closed(b"]", "after array element"):
                 return
+
+    def _empty(self, bracket: bytes) -> bool:
+        """Reads the opening bracket, and the closing one if it follows."""
+        self.at += 1
+        self.space()
+        if self._peek() != bracket:
+            return False
+        self.at += 1
+        return True
 
     def _closed(self, bracket: bytes, where: str) -> bool:
         following = self._peek()

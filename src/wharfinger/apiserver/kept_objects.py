@@ -12,6 +12,7 @@ from wharfinger.api.conditions import set_condition
 from wharfinger.api.errors import AlreadyExists, ApiError, Conflict, NotFound
 from wharfinger.api.registry import Document, Resource
 from wharfinger.api.times import format_time
+from wharfinger.client.tasks import cancel
 from wharfinger.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -46,25 +47,19 @@ class KeptObjects(ABC):
         self._changed.set()
 
     async def stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel(self._tasks)
 
     async def _watch(self, resource: Resource, version: int) -> None:
         while True:
-            watch = None
             try:
-                watch = self._store.watch(resource, after=version)
-                async for event in watch:
-                    version = event.version
-                    self._changed.set()
+                with contextlib.closing(self._store.watch(resource, after=version)) as watch:
+                    async for event in watch:
+                        version = event.version
+                        self._changed.set()
                 return
             except ApiError:  # the watch fell behind
                 version = self._store.version
                 self._changed.set()
-            finally:
-                if watch is not None:
-                    watch.close()
 
     async def _follow(self) -> None:
         while True:

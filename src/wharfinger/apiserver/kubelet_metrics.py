@@ -18,6 +18,7 @@ from wharfinger.api.kinds.builtin import NODES, PODS
 from wharfinger.api.registry import Document
 from wharfinger.api.times import format_time
 from wharfinger.apiserver.kubelet_proxy import KubeletProxy
+from wharfinger.client.tasks import OwnedTask
 from wharfinger.node.annotations import SIMULATED
 from wharfinger.store.store import Store
 
@@ -82,23 +83,16 @@ def parse_reading(text: str, now: float) -> dict[ContainerKey, UsageCounter]:
     return found
 
 
-class KubeletMetrics:
+class KubeletMetrics(OwnedTask):
     """What was measured last on each real node."""
+
+    task_name = "kubelet metrics"
 
     def __init__(self, store: Store, kubelets: KubeletProxy, now: Callable[[], float]) -> None:
         self._store = store
         self._kubelets = kubelets
         self._now = now
         self._measured: dict[str, dict[ContainerKey, MeasuredUsage]] = {}  # by node
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        self._task = asyncio.create_task(self._run(), name="kubelet metrics")
-
-    async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self) -> None:
         while True:

@@ -16,6 +16,7 @@ from wharfinger.admission.service_addresses import CLUSTER_RANGE
 from wharfinger.api.errors import AlreadyExists, ApiError, Conflict
 from wharfinger.api.kinds.builtin import ENDPOINT_SLICES, ENDPOINTS, SERVICES
 from wharfinger.api.registry import Document, Resource
+from wharfinger.client.tasks import OwnedTask
 from wharfinger.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -27,21 +28,14 @@ _INTERVAL = 10.0  # seconds
 _MANAGER = "wharfinger-apiserver"
 
 
-class KubernetesService:
+class KubernetesService(OwnedTask):
+    task_name = "service kubernetes"
+
     def __init__(self, store: Store, host: str, port: int) -> None:
         """`host` and `port` are where the server listens."""
         self._store = store
         self._address = advertised_address(host)
         self._port = port
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        self._task = asyncio.create_task(self._run(), name="service kubernetes")
-
-    async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self) -> None:
         while True:

@@ -7,7 +7,6 @@ that could answer.
 from __future__ import annotations
 
 import ipaddress
-import random
 import ssl
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -19,6 +18,7 @@ from wharfinger.api.registry import Document, Resource
 from wharfinger.apiserver.exchange import ApiExchange
 from wharfinger.apiserver.kubelet_proxy import KubeletProxy, ProxyTarget
 from wharfinger.apiserver.request_info import RequestInfo
+from wharfinger.apiserver.service_endpoints import check_runs, ready_addresses, service_port
 from wharfinger.node.annotations import node_is_simulated
 from wharfinger.store.store import Store
 
@@ -72,7 +72,7 @@ class ProxySubresources:
     def _pod(self, info: RequestInfo) -> ProxyTarget:
         named = _ProxyName.parse(info.name, "pod")
         pod = self._document(PODS, named.name, info.namespace)
-        self._check_runs(pod)
+        check_runs(self.store, pod)
         spec, status = pod.get("spec") or {}, pod.get("status") or {}
         ports = (port for container in spec.get("containers") or () for port in container.get("ports") or ())
         port = named.port or str(next((port["containerPort"] for port in ports), ""))
@@ -85,27 +85,17 @@ class ProxySubresources:
         named = _ProxyName.parse(info.name, "service")
         port_name = named.port
         if named.port.isdecimal():
-            ports = (self._document(SERVICES, named.name, info.namespace).get("spec") or {}).get("ports") or ()
-            found = next((port for port in ports if port.get("port") == int(named.port)), None)
-            if found is None:
-                raise ServiceUnavailable(f'no service port {named.port} found for service "{named.name}"')
-            port_name = found.get("name") or ""
-        subsets = self._document(ENDPOINTS, named.name, info.namespace).get("subsets") or []
-        choices = [
-            (address, port["port"])
-            for subset in subsets
-            for port in subset.get("ports") or ()
-            if (port.get("name") or "") == port_name
-            for address in subset.get("addresses") or ()
-        ]
-        random.shuffle(choices)
-        for address, port in choices:
+            service = self._document(SERVICES, named.name, info.namespace)
+            port_name = service_port(service, int(named.port)).get("name") or ""
+        endpoints = self._document(ENDPOINTS, named.name, info.namespace)
+        for address, port in ready_addresses(endpoints, port_name):
             pod = self._pod_of(address, info.namespace)
             if pod is not None:
-                self._check_runs(pod)
+                check_runs(self.store, pod)
                 _check_address(address["ip"])
                 return _target(named.scheme, address["ip"], str(port))
-        raise ServiceUnavailable(f'no endpoints available for service "{named.name if not subsets else info.name}"')
+        name = info.name if endpoints.get("subsets") else named.name
+        raise ServiceUnavailable(f'no endpoints available for service "{name}"')
 
     def _pod_of(self, address: Document, namespace: str) -> Document | None:
         """The pod of an endpoint: requests are passed on to pods only."""
@@ -116,12 +106,6 @@ class ProxySubresources:
         pod = None if found is None else found.document()
         addresses = ((pod or {}).get("status") or {}).get("podIPs") or ()
         return pod if any(one.get("ip") == address.get("ip") for one in addresses) else None
-
-    def _check_runs(self, pod: Document) -> None:
-        name = (pod.get("spec") or {}).get("nodeName") or ""
-        node = self.store.peek(NODES, name) if name else None
-        if node is not None and node_is_simulated(node.document()):
-            raise BadRequest(f"node {name} is simulated, so no container of pod {pod['metadata']['name']} runs")
 
     def _document(self, resource: Resource, name: str, namespace: str = "") -> Document:
         found = self.store.peek(resource, name, namespace)

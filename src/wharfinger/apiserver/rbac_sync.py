@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 
 import msgspec
 
 from wharfinger.admission.rbac import RbacIndex, aggregated_rules
-from wharfinger.api.errors import ApiError, Conflict, NotFound
+from wharfinger.api.errors import ApiError
 from wharfinger.api.keys import ObjectKey
 from wharfinger.api.kinds.builtin import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES
 from wharfinger.api.registry import Document, Resource
 from wharfinger.api.views import view
 from wharfinger.api.views.rbac import ClusterRole, PolicyRule
+from wharfinger.apiserver.kept_objects import KeptObjects
+from wharfinger.client.tasks import cancel
 from wharfinger.store.objects import DELETED
 from wharfinger.store.store import Store
-
-log = logging.getLogger(__name__)
 
 _KINDS = (ROLES, CLUSTER_ROLES, ROLE_BINDINGS, CLUSTER_ROLE_BINDINGS)
 
@@ -30,38 +29,33 @@ class RbacSync:
         self.index = RbacIndex()
         self._store = store
         self._tasks: list[asyncio.Task[None]] = []
-        self._roles_changed = asyncio.Event()
+        self._aggregated = AggregatedRoles(store)
 
     async def start(self) -> None:
-        await self.aggregate()
+        await self._aggregated.start()
         for resource in _KINDS:
             listing = await self._store.list(resource)
             for item in listing.items:
                 self.index.upsert(item.document())
             self._tasks.append(asyncio.create_task(self._watch(resource, listing.version)))
-        self._tasks.append(asyncio.create_task(self._keep_aggregated()))
 
     async def stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel(self._tasks)
+        await self._aggregated.stop()
 
     async def _watch(self, resource: Resource, version: int) -> None:
         known: dict[ObjectKey, Document] = {}
         while True:
-            watch = None
             try:
-                watch = self._store.watch(resource, after=version)
-                async for event in watch:
-                    version = event.version
-                    if event.object is None:
-                        continue
-                    if event.type == DELETED:
-                        self.index.remove(event.object.document())
-                    else:
-                        self.index.upsert(event.object.document())
-                    if resource is CLUSTER_ROLES:
-                        self._roles_changed.set()
+                with contextlib.closing(self._store.watch(resource, after=version)) as watch:
+                    async for event in watch:
+                        version = event.version
+                        if event.object is None:
+                            continue
+                        if event.type == DELETED:
+                            self.index.remove(event.object.document())
+                        else:
+                            self.index.upsert(event.object.document())
                 return
             except ApiError:  # the watch fell behind: relist
                 listing = await self._store.list(resource)
@@ -72,23 +66,16 @@ class RbacSync:
                 for document in present.values():
                     self.index.upsert(document)
                 known, version = present, listing.version
-                self._roles_changed.set()
-            finally:
-                if watch is not None:
-                    watch.close()
 
-    async def _keep_aggregated(self) -> None:
-        while True:
-            await self._roles_changed.wait()
-            self._roles_changed.clear()
-            try:
-                await self.aggregate()
-            except ApiError as error:
-                log.warning("cluster roles could not be aggregated: %s", error)
 
-    async def aggregate(self) -> None:
-        """Writes the rules of every cluster role with an aggregation rule. Repeats until nothing changes, because aggregated
-        roles are sources of others (view of edit, edit of admin)."""
+class AggregatedRoles(KeptObjects):
+    """The rules of cluster roles with an aggregation rule."""
+
+    manager = "clusterrole-aggregation"
+    watched = (CLUSTER_ROLES,)
+
+    async def keep(self) -> None:
+        """Repeats until nothing changes, because aggregated roles are sources of others (view of edit, edit of admin)."""
         for _ in range(10):
             documents = {item.name: item.document() for item in self._store.scan(CLUSTER_ROLES)}
             roles = {name: view(document, ClusterRole) for name, document in documents.items()}
@@ -99,12 +86,7 @@ class RbacSync:
                 rules = aggregated_rules(role, roles.values())
                 if rules == role.rules:
                     continue
-                document = documents[name]
-                document["rules"] = [_rule(rule) for rule in rules]
-                with contextlib.suppress(Conflict, NotFound):  # retried in the next round or at the next event
-                    await self._store.update(
-                        CLUSTER_ROLES, document, name=name, field_manager="clusterrole-aggregation"
-                    )
+                await self.update(CLUSTER_ROLES, {**documents[name], "rules": [_rule(rule) for rule in rules]})
                 changed = True
             if not changed:
                 return

@@ -43,7 +43,7 @@ class VirtualResources:
         match kind:
             case "SelfSubjectReview":
                 made = {**(document.get("metadata") or {}), "creationTimestamp": format_time(self.now())}
-                return {**document, "metadata": made, "status": {"userInfo": _user_info(user)}}
+                return {**document, "metadata": made, "status": {"userInfo": user.info()}}
             case "TokenReview":
                 return {**document, "status": self._token(spec)}
             case "SelfSubjectAccessReview" | "SubjectAccessReview" | "LocalSubjectAccessReview":
@@ -63,7 +63,7 @@ class VirtualResources:
             user, audiences = self.authenticator.review(token, spec.get("audiences") or ())
         except InvalidToken as error:
             return {"authenticated": False, "user": {}, "error": f"[invalid bearer token, {error}]"}
-        return {"authenticated": True, "user": _user_info(user), "audiences": list(audiences)}
+        return {"authenticated": True, "user": user.info(), "audiences": list(audiences)}
 
     def _access(self, asked: Attributes) -> Document:
         decision = self.authorizer.allowed(asked)
@@ -180,15 +180,6 @@ def _completeness(user: User) -> Document:
     if node_name(user) is None:
         return {"incomplete": False}
     return {"incomplete": True, "evaluationError": "node authorizer does not support user rule resolution"}
-
-
-def _user_info(user: User) -> Document:
-    info: Document = {"username": user.name, "groups": list(user.groups)}
-    if user.uid:
-        info["uid"] = user.uid
-    if user.extra:
-        info["extra"] = {key: list(values) for key, values in user.extra.items()}
-    return info
 
 
 def _faults(kind: str, spec: Document, namespace: str) -> list[FieldError]:

@@ -10,6 +10,8 @@ from typing import Any
 import click
 import msgspec
 
+from wharfinger.cli.options import EXISTING_FILE
+
 Results = dict[str, Any] | list[dict[str, Any]]
 Numbers = dict[str, dict[str, float]]
 """Numbers by their names, for each result by its name."""
@@ -26,12 +28,7 @@ def baseline_options(benchmark: Callable[..., Results]) -> Callable[..., None]:
         metavar="FILE",
         help="Save the results as a baseline.",
     )
-    @click.option(
-        "--against",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        metavar="FILE",
-        help="Compare the results with a saved baseline.",
-    )
+    @click.option("--against", type=EXISTING_FILE, metavar="FILE", help="Compare the results with a saved baseline.")
     @functools.wraps(benchmark)
     def measured(*args: Any, save: Path | None, against: Path | None, **options: Any) -> None:
         before = None if against is None else load_baseline(against)
@@ -43,6 +40,17 @@ def baseline_options(benchmark: Callable[..., Results]) -> Callable[..., None]:
             click.echo("\n".join(comparison(before, found)), err=options.get("output") == "json")
 
     return measured
+
+
+def show_result(result: dict[str, Any], output: str) -> None:
+    """Prints a result as text, a line for each number, or as JSON."""
+    from wharfinger.cli.output import emit
+
+    if output == "json":
+        emit(result, output, kind="Benchmark")
+        return
+    for key, value in result.items():
+        click.echo(f"{key:26} {value}")
 
 
 def load_baseline(path: Path) -> Numbers:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from wharfinger.api.registry import Document
 from wharfinger.api.times import format_time
-from wharfinger.capacity.choosing import CHEAPEST, CapacityChoice, ChosenNode
+from wharfinger.capacity.choosing import CHEAPEST, NONE, CapacityChoice, ChosenNode
 from wharfinger.capacity.fitting import FittingPods
 from wharfinger.capacity.groups import CapacityGroup
 from wharfinger.capacity.models import NodeModel
@@ -70,6 +70,7 @@ class CapacityReport:
                 "perHour": self.priced,
             },
             "choices": [self._choice(choice) for choice in self.choices],
+            **({"asItIs": self._times(self.times[NONE])} if NONE in self.times else {}),
             "removable": [self._removable(node) for node in self.removal.nodes],
         }
         if self.more_of:
@@ -106,18 +107,19 @@ class CapacityReport:
             ],
             "unserved": sorted(choice.unserved),
         }
-        if times is not None:
-            found["starts"] = [
-                {
-                    "pod": each.pod,
-                    "node": each.node,
-                    "afterSeconds": number(each.after),
-                    "time": format_time(self.now + each.after),
-                }
-                for each in sorted(times.starts.values(), key=lambda each: (each.after, each.pod))
-            ]
-            found["never"] = times.never
-        return found
+        return found if times is None else {**found, **self._times(times)}
+
+    def _times(self, times: ChoiceTimes) -> Document:
+        starts = [
+            {
+                "pod": each.pod,
+                "node": each.node,
+                "afterSeconds": number(each.after),
+                "time": format_time(self.now + each.after),
+            }
+            for each in sorted(times.starts.values(), key=lambda each: (each.after, each.pod))
+        ]
+        return {"starts": starts, "never": times.never}
 
     def _removable(self, node: RemovableNode) -> Document:
         return {

@@ -4,9 +4,6 @@ A unit takes at most about 50 ns: a field access, a call, ten characters searche
 the size of its range, a regular expression the length of the text times the size of its program. Sizes of values are bounded too, since an expression can build large ones (`a + a`, `replace`, lists of lists). Sizes that are not known are those
 of the largest parts of the document; if that costs too much, the parts that the expression reads are looked up. All of this is an upper bound, so an expression within the limit takes less than a tenth
 of a second.
-
-Expressions are read from the serialized `cel.expr.CheckedExpr` of the CEL library. Nested expressions are declared as bytes and
-decoded one level at a time, because protobuf limits how deeply messages may be nested.
 """
 
 from __future__ import annotations
@@ -15,8 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from wharfinger.api.protobuf import MessageClasses, unpacked
+from wharfinger.api.protobuf import unpacked
 from wharfinger.api.regex import program_size
+from wharfinger.cel.expressions import MESSAGES, parts_of
 
 PER_EXPRESSION = 1_000_000
 
@@ -128,34 +126,11 @@ def _rounded(number: int) -> int:
     return -(-number // step) * step
 
 
-_MESSAGES = MessageClasses(
-    "cel.expr",
-    {
-        "CheckedExpr": "bytes expr = 4",
-        "Expr": """
-            Constant constant = 3; Identifier identifier = 4; Select select = 5; Call call = 6; CreateList list = 7;
-            CreateStruct struct = 8; Comprehension comprehension = 9
-        """,
-        "Constant": "bytes string_value = 6; bytes bytes_value = 7",
-        "Identifier": "string name = 1",
-        "Select": "bytes operand = 1; string field = 2",
-        "Call": "bytes target = 1; string function = 2; repeated bytes args = 3",
-        "CreateList": "repeated bytes elements = 1",
-        "CreateStruct": "repeated Entry entries = 2",
-        "Entry": "bytes map_key = 3; bytes value = 4",
-        "Comprehension": """
-            string variable = 1; bytes range = 2; string accumulator = 3; bytes initial = 4; bytes condition = 5;
-            bytes step = 6; bytes result = 7; string variable2 = 8
-        """,
-    },
-)
-
-
 class CostModel:
     """The cost of one checked expression as a function of a document's extent."""
 
     def __init__(self, serialized: bytes) -> None:
-        checked = _MESSAGES["CheckedExpr"].FromString(unpacked(serialized))
+        checked = MESSAGES["CheckedExpr"].FromString(unpacked(serialized))
         self._root: bytes = checked.expr
         self.functions = frozenset(_functions(self._root))
         self.cost = lru_cache(maxsize=256)(self._cost)
@@ -181,7 +156,7 @@ class _Estimate:
         self._variables = variables
 
     def of(self, data: bytes, scope: _Scope) -> _Estimated:
-        expr = _MESSAGES["Expr"].FromString(data)
+        expr = MESSAGES["Expr"].FromString(data)
         if expr.HasField("constant"):
             length = float(len(expr.constant.string_value or expr.constant.bytes_value))
             return 0.0, SizeBound(length=length, weight=1 + length * _PER_CHARACTER)
@@ -238,7 +213,7 @@ class _Estimate:
     def _program_size(self, data: bytes, bound: SizeBound, scope: _Scope) -> float:
         """The size of a regular expression. One that the expression itself puts together may have large counted
         repetitions; one that is read from the document is assumed to have none."""
-        expr = _MESSAGES["Expr"].FromString(data)
+        expr = MESSAGES["Expr"].FromString(data)
         if expr.HasField("constant"):
             return program_size(bytes(expr.constant.string_value).decode(errors="replace"))
         return bound.length * (1 if _is_path(data, scope) else _REPETITION)
@@ -316,7 +291,7 @@ def _regex_cost(text: float, size: float) -> float:
 
 def _is_constant(call: Any) -> bool:
     """Whether the pattern of `find` is a constant, so that it is compiled once; `matches` compiles it every time."""
-    return bool(_MESSAGES["Expr"].FromString(call.args[0]).HasField("constant"))
+    return bool(MESSAGES["Expr"].FromString(call.args[0]).HasField("constant"))
 
 
 _MATCHING = frozenset(("matches", "find", "findAll"))
@@ -327,9 +302,9 @@ _REPETITION = 140  # instructions for each character of `a{1000}`
 
 def _is_path(data: bytes, scope: _Scope) -> bool:
     """Whether an expression is a path into the document: `object.spec.pattern`."""
-    expr = _MESSAGES["Expr"].FromString(data)
+    expr = MESSAGES["Expr"].FromString(data)
     while expr.HasField("select"):
-        expr = _MESSAGES["Expr"].FromString(expr.select.operand)
+        expr = MESSAGES["Expr"].FromString(expr.select.operand)
     return bool(expr.HasField("identifier")) and expr.identifier.name not in scope
 
 
@@ -487,17 +462,8 @@ _LIBRARY = frozenset(
 
 def _functions(data: bytes) -> Iterator[str]:
     """The names of all functions called anywhere in an expression."""
-    expr = _MESSAGES["Expr"].FromString(data)
+    expr = MESSAGES["Expr"].FromString(data)
     if expr.HasField("call"):
         yield expr.call.function
-    loop = expr.comprehension
-    for part in (
-        expr.select.operand,
-        expr.call.target,
-        *expr.call.args,
-        *expr.list.elements,
-        *(part for entry in expr.struct.entries for part in (entry.map_key, entry.value)),
-        *(loop.range, loop.initial, loop.condition, loop.step, loop.result),
-    ):
-        if part:
-            yield from _functions(part)
+    for part in parts_of(expr):
+        yield from _functions(part)

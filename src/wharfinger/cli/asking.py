@@ -2,57 +2,96 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
 from wharfinger.cli.completing import names_of
 from wharfinger.cli.exit_status import InputError, interruptible
-from wharfinger.cli.options import F, cluster_options, open_client, output_option
+from wharfinger.cli.options import EXISTING_FILE, F, cluster_options, open_client, output_option, paths_option
 
 if TYPE_CHECKING:
     from wharfinger.api.configuration import Configuration
-    from wharfinger.api.registry import Registry
+    from wharfinger.api.registry import Document, Registry
     from wharfinger.client.interface import Client
     from wharfinger.client.timers import Clock
     from wharfinger.simulate.cluster import SimulatedCluster
 
 T = TypeVar("T")
+Question = Callable[["Client", "Clock", "Configuration", "Registry"], Coroutine[object, object, T]]
 
 
-def state_options(function: F) -> F:
-    """Adds the options that say where the state comes from and how the answer is printed."""
-    namespace = click.option(
+class Explained(Protocol):
+    def document(self) -> Document: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainOptions:
+    """Where the state comes from and how the answer is printed."""
+
+    paths: tuple[str, ...]
+    everything: bool
+    output: str
+    kubeconfig: str | None
+    context: str | None
+    config: Path | None = None
+
+    def ask(self, question: Question[T]) -> T:
+        return ask(question, self.paths, self.config, self.kubeconfig, self.context)
+
+    def show(self, kind: str, explanation: Explained, text: Callable[..., str]) -> None:
+        """Prints what `text` makes of the explanation, given `everything`, or the document of it."""
+        from wharfinger.cli.output import emit
+
+        if self.output == "table":
+            click.echo(text(explanation, everything=self.everything))
+        else:
+            emit(explanation.document(), self.output, kind=kind)
+
+
+def explain_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Adds the options that say where the state comes from and how the answer is printed; the command gets `options`,
+    an ExplainOptions."""
+
+    @cluster_options
+    @output_option("table", "json", "yaml")
+    @click.option("-v", "--all", "everything", is_flag=True, help="List every node or cluster.")
+    @paths_option("-f", "--filename", "paths", help="Read the state from files instead of a cluster.")
+    @functools.wraps(function)
+    def explain(
+        paths: tuple[str, ...],
+        everything: bool,
+        output: str,
+        kubeconfig: str | None,
+        context: str | None,
+        config: Path | None = None,
+        **others: Any,
+    ) -> None:
+        function(options=ExplainOptions(paths, everything, output, kubeconfig, context, config), **others)
+
+    return explain
+
+
+def namespace_option(function: F) -> F:
+    """Adds `-n/--namespace`, for names without one."""
+    return click.option(
         "-n",
         "--namespace",
         default="default",
         show_default=True,
         shell_complete=names_of("namespaces"),
         help="The namespace if the name has none.",
-    )
-    return cluster_state_options(namespace(function))
+    )(function)
 
 
-def cluster_state_options(function: F) -> F:
-    """The same for objects that are in no namespace."""
-    for option in (
-        click.option(
-            "-f",
-            "--filename",
-            "paths",
-            multiple=True,
-            type=click.Path(),
-            metavar="PATH",
-            help="Read the state from files instead of a cluster.",
-        ),
-        click.option("-v", "--all", "everything", is_flag=True, help="List every node or cluster."),
-        output_option("table", "json", "yaml"),
-    ):
-        function = option(function)
-    return cluster_options(function)
+def scheduler_config_option(function: F) -> F:
+    """Adds `--config`, which becomes part of the ExplainOptions."""
+    return click.option("--config", type=EXISTING_FILE, help="The scheduler's configuration.")(function)
 
 
 def split_name(text: str, what: str, default: str) -> tuple[str, str]:
@@ -64,7 +103,7 @@ def split_name(text: str, what: str, default: str) -> tuple[str, str]:
 
 
 def ask(
-    question: Callable[[Client, Clock, Configuration, Registry], Coroutine[object, object, T]],
+    question: Question[T],
     paths: tuple[str, ...],
     config: Path | None,
     kubeconfig: str | None,
@@ -115,7 +154,7 @@ def ask(
 def _in(
     world: SimulatedCluster,
     configuration: Configuration,
-    question: Callable[[Client, Clock, Configuration, Registry], Coroutine[object, object, T]],
+    question: Question[T],
 ) -> T:
     """Asks about the state in which nothing has been scheduled; about objects that come into being only later, such as
     the second pod of a StatefulSet, after a whole simulation."""

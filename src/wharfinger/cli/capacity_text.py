@@ -50,13 +50,11 @@ def _headline(found: CapacityReport) -> str:
         return f"{left} would get no node" + (f", {pods} on {counted(len(best.nodes), 'new node')}" if pods else "")
     if not best.nodes:
         return "Nothing waits for a new node"
-    bound = "no set costs less" if found.optimal else f"every set costs at least {money(found, found.bound)}"
-    return f"{counted(len(best.nodes), 'new node')} for {counted(pods, 'pod')}: {money(found, best.cost)}; {bound}"
-
-
-def money(found: CapacityReport, amount: float) -> str:
-    """`0.384 per hour`, or `2 nodes` where there are no prices."""
-    return f"{amount:.4g} per hour" if found.priced else counted(round(amount), "node")
+    added = f"{counted(len(best.nodes), 'new node')} for {counted(pods, 'pod')}"
+    if found.priced:
+        bound = "no set costs less" if found.optimal else f"every set costs at least {found.bound:.4g}"
+        return f"{added}: {best.cost:.4g} per hour; {bound}"
+    return f"{added}; " + ("fewer are not enough" if found.optimal else f"at least {found.bound:.0f} are needed")
 
 
 def _sections(found: CapacityReport) -> Iterable[Section]:
@@ -148,9 +146,11 @@ def _starts(found: CapacityReport) -> Section:
 
 
 def _removable(found: CapacityReport) -> Section:
-    rows = []
+    rows, new = [], {node.name for node in found.best.nodes}
     for node in found.removal.nodes[:_SHOWN]:
         when = "now" if node.at is None else f"in {human_duration(max(node.at - found.now, 0.0))}"
+        if any(move.target in new for move in node.moves):
+            when = "with the new nodes"
         cost = f"{node.price:.4g}" if found.priced else "-"
         targets = [f"{move.pod} to {move.target}" for move in node.moves]
         what = f"after {counted(len(targets), 'move')}: {listed(targets, 3)}" if targets else "it is empty then"

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import signal
 import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from wharfinger.cli.exit_status import InputError
+from wharfinger.cli.options import EXISTING_FILE
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -25,8 +27,6 @@ if TYPE_CHECKING:
     from wharfinger.client.timers import Clock
 
 LEASE_NAMESPACE = "kube-system"
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,42 +48,37 @@ class Running:
     leader_elect_namespace: str = LEASE_NAMESPACE
 
 
-def metrics_options(function: F) -> F:
-    """Adds `--metrics-port`, `--metrics-host` and `--metrics-tls`."""
-    for option in reversed(
-        (
-            click.option(
-                "--metrics-port",
-                type=click.IntRange(0, 65535),
-                help="Serve /metrics, /healthz and /readyz on this port.",
-            ),
-            click.option("--metrics-host", default="127.0.0.1", show_default=True, help="Address for --metrics-port."),
-            click.option(
-                "--metrics-tls",
-                is_flag=True,
-                help="Serve them by TLS, and /metrics only to users with the right to get that path.",
-            ),
-        )
-    ):
-        function = option(function)
-    return function
+def metrics_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Adds `--metrics-port`, `--metrics-host` and `--metrics-tls`; the command gets `endpoint`, a HealthEndpoint."""
+
+    @click.option(
+        "--metrics-port", type=click.IntRange(0, 65535), help="Serve /metrics, /healthz and /readyz on this port."
+    )
+    @click.option("--metrics-host", default="127.0.0.1", show_default=True, help="Address for --metrics-port.")
+    @click.option(
+        "--metrics-tls",
+        is_flag=True,
+        help="Serve them by TLS, and /metrics only to users with the right to get that path.",
+    )
+    @functools.wraps(function)
+    def measured(metrics_port: int | None, metrics_host: str, metrics_tls: bool, **options: Any) -> None:
+        function(endpoint=HealthEndpoint(metrics_port, metrics_host, metrics_tls), **options)
+
+    return measured
 
 
-def running_options(function: F) -> F:
-    """Adds `--config`, `--leader-elect`, and where metrics are served."""
-    function = metrics_options(function)
-    for option in reversed(
-        (
-            click.option(
-                "--config",
-                type=click.Path(exists=True, dir_okay=False, path_type=Path),
-                help="A WharfingerConfiguration file.",
-            ),
-            click.option("--leader-elect", is_flag=True, help="Let only one of several replicas work."),
-        )
-    ):
-        function = option(function)
-    return function
+def running_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Adds `--config`, `--leader-elect`, and where metrics are served; the command gets `config`, and `running`, a
+    Running."""
+
+    @click.option("--config", type=EXISTING_FILE, help="A WharfingerConfiguration file.")
+    @click.option("--leader-elect", is_flag=True, help="Let only one of several replicas work.")
+    @metrics_options
+    @functools.wraps(function)
+    def run(leader_elect: bool, endpoint: HealthEndpoint, **options: Any) -> None:
+        function(running=Running(leader_elect, endpoint), **options)
+
+    return run
 
 
 def read_configuration(path: Path | None) -> Configuration:

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+EXISTING_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+FILE = click.Path(dir_okay=False, path_type=Path)
+FOLDER = click.Path(file_okay=False, path_type=Path)
+
 
 def cluster_options(function: F) -> F:
     """Adds `--kubeconfig` and `--context`; the command gets `kubeconfig` and `context`, each of which may be None."""
@@ -37,7 +41,7 @@ def data_dir_option(help: str) -> Callable[[F], F]:
     """Adds `--data-dir`, a folder."""
     return click.option(
         "--data-dir",
-        type=click.Path(file_okay=False, path_type=Path),
+        type=FOLDER,
         default=".wharf",
         show_default=True,
         envvar="WHARF_DATA_DIR",
@@ -53,16 +57,39 @@ def output_option(*formats: str, default: str = "table") -> Callable[[F], F]:
     )
 
 
-def snapshot_option(function: F) -> F:
-    """Adds `--cluster`; the command gets `snapshots`, the paths that were given."""
-    return click.option(
-        "--cluster",
-        "snapshots",
-        multiple=True,
-        type=click.Path(),
-        metavar="SNAPSHOT",
-        help="A file or folder with the cluster's state, instead of a live cluster.",
-    )(function)
+def paths_option(*names: str, help: str, metavar: str = "PATH", required: bool = False) -> Callable[[F], F]:
+    """Adds an option for a path that can be given several times."""
+    return click.option(*names, multiple=True, required=required, type=click.Path(), metavar=metavar, help=help)
+
+
+def state_options(function: F) -> F:
+    """Adds where the state of a cluster comes from: `--cluster`, of which the command gets `snapshots`, the paths that
+    were given, or the cluster of `cluster_options`."""
+    described = "A file or folder with the cluster's state, instead of a live cluster."
+    return paths_option("--cluster", "snapshots", metavar="SNAPSHOT", help=described)(cluster_options(function))
+
+
+def scheduler_names_option(help: str, default: str = "wharfinger") -> Callable[[F], F]:
+    """Adds `--scheduler-names`."""
+    return click.option("--scheduler-names", default=default, show_default=True, help=help)
+
+
+def solver_options(aim: str) -> Callable[[F], F]:
+    """Adds `--solver` and `--time-limit` for a search that CP-SAT can improve; `aim` is what CP-SAT looks for."""
+
+    def add(function: F) -> F:
+        function = click.option(
+            "--time-limit", default="30s", show_default=True, help=f"How long CP-SAT may look for {aim}."
+        )(function)
+        return click.option(
+            "--solver",
+            type=click.Choice(["search", "cp-sat"]),
+            default="search",
+            show_default=True,
+            help="`cp-sat` also needs `pip install 'wharfinger[solver]'`.",
+        )(function)
+
+    return add
 
 
 def strict_option(function: F) -> F:
@@ -85,39 +112,23 @@ def server_options(function: F) -> F:
     return function
 
 
-_SERVER_OPTIONS = (
-    click.option(
+_LIMITS = (  # option, default, help
+    (
         "--max-requests-inflight",
-        type=click.IntRange(1),
-        default=400,
-        show_default=True,
-        help="Requests in progress, together with the next option; one user may have a quarter of them.",
+        400,
+        "Requests in progress, together with the next option; one user may have a quarter of them.",
+    ),
+    ("--max-mutating-requests-inflight", 200, "Added to the option before, as by kube-apiserver."),
+    ("--max-watches-per-user", 1000, "Watches and other long requests of one user."),
+    ("--max-connections-per-user", 1000, "Connections of one user; more close the oldest idle ones."),
+)
+_SERVER_OPTIONS = (
+    *(
+        click.option(name, type=click.IntRange(1), default=default, show_default=True, help=help)
+        for name, default, help in _LIMITS
     ),
     click.option(
-        "--max-mutating-requests-inflight",
-        type=click.IntRange(1),
-        default=200,
-        show_default=True,
-        help="Added to the option before, as by kube-apiserver.",
-    ),
-    click.option(
-        "--max-watches-per-user",
-        type=click.IntRange(1),
-        default=1000,
-        show_default=True,
-        help="Watches and other long requests of one user.",
-    ),
-    click.option(
-        "--max-connections-per-user",
-        type=click.IntRange(1),
-        default=1000,
-        show_default=True,
-        help="Connections of one user; more close the oldest idle ones.",
-    ),
-    click.option(
-        "--audit-policy-file",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="An audit.k8s.io/v1 Policy: what is written to the audit log.",
+        "--audit-policy-file", type=EXISTING_FILE, help="An audit.k8s.io/v1 Policy: what is written to the audit log."
     ),
     click.option("--audit-log-path", metavar="FILE", help="The audit log; - is the standard output."),
     click.option("--audit-log-maxsize", type=click.IntRange(0), help="Megabytes after which the audit log is rotated."),

@@ -98,8 +98,8 @@ def _expected_pods(refused: list[Document]) -> int:
     """How many pods the sample has, less those that were refused."""
     count = 0
     for document in manifests():
-        if document["kind"] == "Deployment":
-            count += int(document["spec"]["replicas"])
+        if document["kind"] in ("Deployment", "StatefulSet"):
+            count += int(document["spec"].get("replicas", 1))
         elif document["kind"] == "Pod":
             count += 1
     return count - sum(1 for each in refused if each["kind"] == "Pod")

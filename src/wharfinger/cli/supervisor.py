@@ -23,6 +23,7 @@ import click
 from wharfinger.apiserver.credentials import component_kubeconfig, component_users
 from wharfinger.apiserver.files import private_directory
 from wharfinger.cli.run_state import ComponentState, RunState, read_server
+from wharfinger.client.tasks import cancel
 from wharfinger.system import systems
 
 SERVER = "apiserver"
@@ -136,9 +137,7 @@ class Supervisor:
         """Runs until a signal arrives, then stops all components, the API server last."""
         await self._stopping.wait()
         self._say("Stopping ...")
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel(self._tasks)
         await self._end([child for child in self._children if child.state.name != SERVER])
         await self._end([child for child in self._children if child.state.name == SERVER])
         self._note()

@@ -23,6 +23,7 @@ from wharfinger.api.registry import Document, Resource
 from wharfinger.api.times import format_time
 from wharfinger.client.backoff import Backoff
 from wharfinger.client.interface import Client
+from wharfinger.client.tasks import cancel
 from wharfinger.client.timers import Clock, background
 
 log = logging.getLogger(__name__)
@@ -161,9 +162,7 @@ class EventRecorder:
         deadline = asyncio.get_running_loop().time() + timeout
         while self._tasks and self.pending and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(0.01)
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel(self._tasks)
         self._tasks = []
 
     @property

@@ -21,6 +21,7 @@ from wharfinger.api.kinds.builtin import LEASES
 from wharfinger.api.registry import Document
 from wharfinger.api.times import format_micro_time
 from wharfinger.client.interface import Client
+from wharfinger.client.tasks import cancel
 from wharfinger.client.timers import Clock, background_sleep
 
 log = logging.getLogger(__name__)
@@ -123,9 +124,7 @@ class Leader:
             return False
         finally:
             # All tasks of `lead` must have ended before the lease is released.
-            for task in (work, renewal):
-                task.cancel()
-            await asyncio.gather(work, renewal, return_exceptions=True)
+            await cancel((work, renewal))
             if self.leading:
                 await self._release()
             self._deadline = float("-inf")

@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from wharfinger.api.configuration import Configuration
+from wharfinger.api.keys import ObjectKey
+from wharfinger.api.kinds.builtin import NODES, PODS
+from wharfinger.api.object_meta import object_key
 from wharfinger.api.registry import Document, Registry, Resource
+from wharfinger.api.views import Node, Pod
 from wharfinger.client.controller import Controller, Observer
 from wharfinger.client.events import ComponentRecorder, EventRecorder
 from wharfinger.client.informer import Informer, InformerSet
@@ -44,6 +48,16 @@ class ControllerContext(msgspec.Struct):
     def now(self) -> float:
         return self.clock.now()
 
+    @property
+    def nodes(self) -> Informer[Node]:
+        """The shared informer of nodes."""
+        return self.informers.of(NODES, Node)
+
+    @property
+    def pods(self) -> Informer[Pod]:
+        """The shared informer of pods."""
+        return self.informers.of(PODS, Pod)
+
     def documents(self, resource: Resource, *, field_selector: str = "") -> Informer[Document]:
         """The shared informer of documents, for kinds whose templates are copied."""
         return self.informers.of(resource, _DOCUMENT, field_selector=field_selector)
@@ -56,6 +70,20 @@ class ContextController(Controller[K]):
         super().__init__(observer=context.observer)
         self.context = context
         self.client = context.client
+
+
+class DocumentController(ContextController[ObjectKey]):
+    """The base class of controllers that reconcile the objects of one kind."""
+
+    def reconciled(self, resource: Resource, *, deleted: bool = False) -> Informer[Document]:
+        """The shared informer of that kind. Objects get into the queue when they are added or change, and with `deleted`
+        also when they are deleted."""
+        informer = self.context.documents(resource)
+        informer.add_handler(self.enqueue, lambda old, new: self.enqueue(new), self.enqueue if deleted else None)
+        return informer
+
+    def enqueue(self, document: Document) -> None:
+        self.queue.add(object_key(document))
 
 
 _DOCUMENT: type[dict[str, Any]] = dict

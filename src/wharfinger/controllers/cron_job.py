@@ -9,12 +9,12 @@ from wharfinger.api.cron import MISSED_LIMIT, BadSchedule, Schedule, latest_miss
 from wharfinger.api.errors import AlreadyExists, ApiError, NotFound, is_terminating_namespace
 from wharfinger.api.keys import ObjectKey
 from wharfinger.api.kinds.builtin import CRON_JOBS, JOBS
-from wharfinger.api.object_meta import controller_of, controller_reference, created_at, object_key
+from wharfinger.api.object_meta import controller_of, controller_reference, created_at
 from wharfinger.api.registry import Document
 from wharfinger.api.times import format_time, parse_time
 from wharfinger.api.views import CronJob, Job, view
 from wharfinger.client.events import EventKind
-from wharfinger.controllers.context import ContextController, ControllerContext
+from wharfinger.controllers.context import ControllerContext, DocumentController
 from wharfinger.controllers.job.rules import COMPLETE, FAILED, finished
 from wharfinger.controllers.ownership import document_owner_index
 from wharfinger.controllers.status_patches import patch_status
@@ -23,16 +23,15 @@ SCHEDULED_AT = "batch.kubernetes.io/cronjob-scheduled-timestamp"
 DELTA = 0.1  # seconds after the scheduled time, to be safe against small clock differences
 
 
-class CronJobController(ContextController[ObjectKey]):
+class CronJobController(DocumentController):
     name = "cronjob"
     workers = 2
 
     def __init__(self, context: ControllerContext) -> None:
         super().__init__(context)
-        self.cron_jobs = context.documents(CRON_JOBS)
+        self.cron_jobs = self.reconciled(CRON_JOBS)
         self.jobs = context.documents(JOBS)
         self.jobs_by_owner = document_owner_index(self.jobs)
-        self.cron_jobs.add_handler(self._enqueue, lambda old, new: self._enqueue(new))
         self.jobs.add_handler(self._job_changed, lambda old, new: self._job_changed(new), self._job_changed)
 
     async def reconcile(self, key: ObjectKey) -> None:
@@ -209,9 +208,6 @@ class CronJobController(ContextController[ObjectKey]):
 
     def _event(self, document: Document, type: EventKind, reason: str, message: str) -> None:
         self.context.recorder.event(CRON_JOBS, document, type, reason, message)
-
-    def _enqueue(self, document: Document) -> None:
-        self.queue.add(object_key(document))
 
     def _job_changed(self, document: Document) -> None:
         owner = controller_of(document)

@@ -20,14 +20,14 @@ from wharfinger.api.kinds.builtin import (
     REPLICATION_CONTROLLERS,
     STATEFUL_SETS,
 )
-from wharfinger.api.object_meta import controller_of, object_key
+from wharfinger.api.object_meta import controller_of
 from wharfinger.api.registry import Document
 from wharfinger.api.requests import PatchType
 from wharfinger.api.selectors import BadSelector, matches
 from wharfinger.api.times import format_time, parse_time
 from wharfinger.api.views import OwnerReference, Pod, PodDisruptionBudget, view
 from wharfinger.client.events import EventKind
-from wharfinger.controllers.context import ContextController, ControllerContext
+from wharfinger.controllers.context import ControllerContext, DocumentController
 from wharfinger.controllers.int_or_percent import scaled
 from wharfinger.controllers.pod_owner import BATCH_WINDOW
 from wharfinger.controllers.status_patches import patch_status
@@ -85,20 +85,19 @@ def still_disrupted(pods: Iterable[Pod], disrupted: Mapping[str, str], now: floa
     }
 
 
-class DisruptionController(ContextController[ObjectKey]):
+class DisruptionController(DocumentController):
     name = "disruption"
     workers = 2
 
     def __init__(self, context: ControllerContext) -> None:
         super().__init__(context)
-        self.budgets = context.documents(POD_DISRUPTION_BUDGETS)
-        self.pods = context.informers.of(PODS, Pod)
+        self.budgets = self.reconciled(POD_DISRUPTION_BUDGETS)
+        self.pods = context.pods
         self.by_namespace = self.pods.index("namespace", lambda pod: (pod.metadata.namespace,))
         self.owners = {
             resource.kind: context.documents(resource)
             for resource in (REPLICA_SETS, DEPLOYMENTS, STATEFUL_SETS, REPLICATION_CONTROLLERS)
         }
-        self.budgets.add_handler(self._enqueue, lambda old, new: self._enqueue(new))
         self.pods.add_handler(self._pod_changed, self._pod_updated, self._pod_changed)
 
     async def reconcile(self, key: ObjectKey) -> None:
@@ -250,9 +249,6 @@ class DisruptionController(ContextController[ObjectKey]):
 
     def _event(self, document: Document, reason: str, message: str, *, type: EventKind = "Warning") -> None:
         self.context.recorder.event(POD_DISRUPTION_BUDGETS, document, type, reason, message)
-
-    def _enqueue(self, document: Document) -> None:
-        self.queue.add(object_key(document))
 
     def _pod_changed(self, pod: Pod) -> None:
         self._labels_changed(pod.metadata.namespace, pod.metadata.labels)

@@ -16,9 +16,10 @@ from wharfinger.api.registry import Document
 from wharfinger.api.requests import PatchType
 from wharfinger.api.taints import NO_SCHEDULE
 from wharfinger.api.times import format_time
-from wharfinger.api.views import Lease, Node, Pod
-from wharfinger.client.pods import index_by_node, patch_pod_status
-from wharfinger.controllers.context import ContextController, ControllerContext
+from wharfinger.api.views import Lease, Node
+from wharfinger.client.pods import patch_pod_status
+from wharfinger.controllers.context import ControllerContext
+from wharfinger.controllers.node_pods import NodePodsController
 from wharfinger.controllers.node_taints import is_managed, wanted_taints
 
 GRACE = 50.0  # seconds without heartbeat until a node is Unknown; kube-controller-manager's --node-monitor-grace-period
@@ -28,15 +29,12 @@ _DEPRECATED_LABELS = (("kubernetes.io/os", "beta.kubernetes.io/os"), ("kubernete
 _KUBELET_CONDITIONS = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
 
 
-class NodeLifecycleController(ContextController[str]):
+class NodeLifecycleController(NodePodsController[str]):
     name = "nodelifecycle"
     workers = 4
 
     def __init__(self, context: ControllerContext) -> None:
         super().__init__(context)
-        self.nodes = context.informers.of(NODES, Node)
-        self.pods = context.informers.of(PODS, Pod)
-        self.pods_by_node = index_by_node(self.pods)
         self._alive_at: dict[str, float] = {}  # by node: when the last heartbeat was observed
         self.nodes.add_handler(self._node_added, self._node_updated, self._node_deleted)
         if not context.implicit_heartbeats:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from wharfinger.api.conditions import new_condition
 from wharfinger.api.errors import NotFound
 from wharfinger.api.keys import ObjectKey
@@ -12,6 +10,7 @@ from wharfinger.api.object_meta import created_at
 from wharfinger.api.taints import OUT_OF_SERVICE
 from wharfinger.api.views import Node, Pod
 from wharfinger.client.pods import patch_pod_status
+from wharfinger.client.tasks import running
 from wharfinger.client.timers import background_sleep
 from wharfinger.controllers.context import ContextController, ControllerContext
 
@@ -29,20 +28,16 @@ class PodGarbageCollector(ContextController[ObjectKey]):
     def __init__(self, context: ControllerContext, *, finished_limit: int = FINISHED_LIMIT) -> None:
         super().__init__(context)
         self.finished_limit = finished_limit
-        self.nodes = context.informers.of(NODES, Node)
-        self.pods = context.informers.of(PODS, Pod)
+        self.nodes = context.nodes
+        self.pods = context.pods
         self._missing: dict[str, float] = {}  # nodes of pods that do not exist: since when
         self._surplus: set[ObjectKey] = set()
         self.nodes.add_handler(on_add=self._node_came, on_delete=self._node_gone)
         self.pods.add_handler(self._pod_seen, lambda old, new: self._pod_seen(new))
 
     async def run(self) -> None:
-        sweeping = asyncio.create_task(self._sweep(), name="podgc sweep")
-        try:
+        async with running(self._sweep(), "podgc sweep"):
             await super().run()
-        finally:
-            sweeping.cancel()
-            await asyncio.gather(sweeping, return_exceptions=True)
 
     async def reconcile(self, key: ObjectKey) -> None:
         pod = self.pods.get(key[1], key[0])

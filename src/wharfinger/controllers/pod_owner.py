@@ -15,7 +15,7 @@ from wharfinger.api.selectors import Requirements, matches
 from wharfinger.api.views import ObjectMeta, Pod
 from wharfinger.client.events import EventKind
 from wharfinger.controllers.batches import slow_start
-from wharfinger.controllers.context import ContextController, ControllerContext
+from wharfinger.controllers.context import ControllerContext, DocumentController
 from wharfinger.controllers.expectations import Expectations
 from wharfinger.controllers.ownership import ORPHANS, claim, owner_index, selector_of
 
@@ -24,7 +24,7 @@ BATCH_WINDOW = 0.01
 reconciling grows with the number of pods."""
 
 
-class PodOwner(ContextController[ObjectKey]):
+class PodOwner(DocumentController):
     """Watches its own kind and pods. Pods are indexed by the uid of their controller, orphans by namespace."""
 
     resource: Resource
@@ -32,11 +32,10 @@ class PodOwner(ContextController[ObjectKey]):
 
     def __init__(self, context: ControllerContext) -> None:
         super().__init__(context)
-        self.owners = context.documents(self.resource)
-        self.pods = context.informers.of(PODS, Pod)
+        self.owners = self.reconciled(self.resource, deleted=True)
+        self.pods = context.pods
         self.pods_by_owner = owner_index(self.pods)
         self.expectations = Expectations()
-        self.owners.add_handler(self.enqueue, lambda old, new: self.enqueue(new), self.enqueue)
         self.pods.add_handler(self._pod_added, self._pod_updated, self._pod_deleted)
 
     async def reconcile(self, key: ObjectKey) -> None:
@@ -51,9 +50,6 @@ class PodOwner(ContextController[ObjectKey]):
     @abstractmethod
     async def sync(self, key: ObjectKey, document: Document, selector: Requirements) -> None:
         """Reconciles an owner that exists and has a selector."""
-
-    def enqueue(self, document: Document) -> None:
-        self.queue.add(object_key(document))
 
     def enqueue_soon(self, document: Document) -> None:
         self.queue.add_after(object_key(document), BATCH_WINDOW)

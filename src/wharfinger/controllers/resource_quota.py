@@ -13,21 +13,19 @@ from wharfinger.api.kinds.builtin import (
     CONFIG_MAPS,
     DEVICE_CLASSES,
     PERSISTENT_VOLUME_CLAIMS,
-    PODS,
     REPLICATION_CONTROLLERS,
     RESOURCE_CLAIMS,
     RESOURCE_QUOTAS,
     SECRETS,
     SERVICES,
 )
-from wharfinger.api.object_meta import object_key
 from wharfinger.api.quantity import canonical, parse_nano
 from wharfinger.api.registry import Document, Resource
 from wharfinger.api.resources import Amounts
 from wharfinger.api.times import parse_time
 from wharfinger.api.views import Pod, ResourceQuota, view
 from wharfinger.client.informer import Index, Informer
-from wharfinger.controllers.context import ContextController, ControllerContext
+from wharfinger.controllers.context import ControllerContext, DocumentController
 from wharfinger.controllers.pod_owner import BATCH_WINDOW
 from wharfinger.controllers.status_patches import patch_status
 from wharfinger.system import systems
@@ -42,7 +40,7 @@ _PLAIN = {
 }
 
 
-class ResourceQuotaController(ContextController[ObjectKey]):
+class ResourceQuotaController(DocumentController):
     """The informer of a kind other than pods is started when a quota first counts that kind."""
 
     name = "resourcequota"
@@ -50,11 +48,10 @@ class ResourceQuotaController(ContextController[ObjectKey]):
 
     def __init__(self, context: ControllerContext) -> None:
         super().__init__(context)
-        self.quotas = context.documents(RESOURCE_QUOTAS)
-        self.pods = context.informers.of(PODS, Pod)
+        self.quotas = self.reconciled(RESOURCE_QUOTAS)
+        self.pods = context.pods
         self.pods_by_namespace = _by_namespace(self.pods)
         self._counted: dict[Resource, Index[Any]] = {}
-        self.quotas.add_handler(self._enqueue, lambda old, new: self._enqueue(new))
         self.pods.add_handler(self._pod_changed, self._pod_updated, self._pod_changed)
         found = (system.quota(context, self._extension_changed) for system in systems())
         self._extension = QuotaExtensions(each for each in found if each is not None)
@@ -150,9 +147,6 @@ class ResourceQuotaController(ContextController[ObjectKey]):
         await informer.wait_synced()
         return list(self._counted[resource].get(namespace))
 
-    def _enqueue(self, document: Document) -> None:
-        self.queue.add(object_key(document))
-
     def _namespace_changed(self, namespace: str) -> None:
         for quota in self.quotas:
             if quota["metadata"].get("namespace") == namespace:
@@ -175,7 +169,7 @@ class ResourceQuotaController(ContextController[ObjectKey]):
             self._namespace_changed(namespace)
             return
         for quota in self.quotas:
-            self._enqueue(quota)
+            self.enqueue(quota)
 
     def _object_changed(self, document: Document) -> None:
         namespace = document["metadata"].get("namespace")

@@ -46,10 +46,8 @@ class RootCaPublisher(ContextController[str]):
                 metadata = {**current["metadata"], "annotations": annotations}
                 restored = {**current, "metadata": metadata, "data": self._data}
                 await self.client.update(CONFIG_MAPS, restored, key, name=NAME)
-        except (AlreadyExists, NotFound):
-            return
         except ApiError as error:
-            if not is_terminating_namespace(error):
+            if not isinstance(error, AlreadyExists | NotFound) and not is_terminating_namespace(error):
                 raise
 
     def _wanted(self, namespace: str) -> Document:

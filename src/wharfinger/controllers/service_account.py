@@ -27,10 +27,8 @@ class ServiceAccountController(ContextController[str]):
         account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": NAME, "namespace": key}}
         try:
             await self.client.create(SERVICE_ACCOUNTS, account, key)
-        except (AlreadyExists, NotFound):
-            return
         except ApiError as error:
-            if not is_terminating_namespace(error):
+            if not isinstance(error, AlreadyExists | NotFound) and not is_terminating_namespace(error):
                 raise
 
     def _seen(self, namespace: Namespace) -> None:

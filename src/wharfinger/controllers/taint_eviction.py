@@ -8,14 +8,15 @@ from types import MappingProxyType
 from wharfinger.api.conditions import new_condition
 from wharfinger.api.errors import NotFound
 from wharfinger.api.keys import ObjectKey
-from wharfinger.api.kinds.builtin import NODES, PODS
+from wharfinger.api.kinds.builtin import PODS
 from wharfinger.api.taints import NO_EXECUTE, tolerates
 from wharfinger.api.times import parse_time
 from wharfinger.api.views import Node, Pod
 from wharfinger.api.views.nodes import Taint
 from wharfinger.api.views.pods import Toleration
-from wharfinger.client.pods import delete_disrupted_pod, index_by_node
-from wharfinger.controllers.context import ContextController, ControllerContext
+from wharfinger.client.pods import delete_disrupted_pod
+from wharfinger.controllers.context import ControllerContext
+from wharfinger.controllers.node_pods import NodePodsController
 
 
 def evicted_at(
@@ -44,15 +45,12 @@ def evicted_at(
     return min(deadlines, default=None)
 
 
-class TaintEvictionController(ContextController[ObjectKey]):
+class TaintEvictionController(NodePodsController[ObjectKey]):
     name = "tainteviction"
     workers = 4
 
     def __init__(self, context: ControllerContext) -> None:
         super().__init__(context)
-        self.nodes = context.informers.of(NODES, Node)
-        self.pods = context.informers.of(PODS, Pod)
-        self.pods_by_node = index_by_node(self.pods)
         self._waiting: set[ObjectKey] = set()  # pods with a pending eviction
         self._seen: dict[str, dict[tuple[str, str], float]] = {}  # by node: when each NoExecute taint was first seen
         self.nodes.add_handler(self._node_seen, self._node_updated, self._node_deleted)

@@ -14,6 +14,7 @@ from wharfinger.api.kinds.builtin import PODS
 from wharfinger.api.registry import Document, Registry
 from wharfinger.api.views import Pod
 from wharfinger.client.interface import Client
+from wharfinger.client.tasks import cancel
 from wharfinger.client.timers import Clock
 from wharfinger.framework.status import Code, Status
 
@@ -41,8 +42,7 @@ class Follower:
 
     async def stop(self) -> None:
         if self._loading is not None:
-            self._loading.cancel()
-            await asyncio.gather(self._loading, return_exceptions=True)
+            await cancel([self._loading])
         await self._scheduler.stop()
 
     @property
@@ -79,14 +79,15 @@ class Follower:
             return {"verdict": NOW, "because": f"it fits on {decision.node}", "node": decision.node, "reasons": []}
         if decision.diagnosis is None:
             return {"verdict": NEVER, "because": decision.message, "reasons": []}
-        groups: dict[tuple[str, str, bool], int] = {}
+        groups: dict[tuple[str, str], tuple[int, bool]] = {}
         for status, rows in decision.diagnosis.groups:
             for reason in status.reasons:
-                key = (status.plugin, reason, status.code is Code.UNRESOLVABLE)
-                groups[key] = groups.get(key, 0) + len(rows)
+                count, final = groups.get((status.plugin, reason), (0, True))
+                final = final and status.code is Code.UNRESOLVABLE
+                groups[status.plugin, reason] = (count + len(rows), final)
         reasons = [
             {"plugin": plugin, "reason": reason, "nodes": count, "final": final}
-            for (plugin, reason, final), count in sorted(groups.items(), key=lambda item: (-item[1], item[0]))
+            for (plugin, reason), (count, final) in sorted(groups.items(), key=lambda item: (-item[1][0], item[0]))
         ]
         final = all(status.code is Code.UNRESOLVABLE for status, _ in decision.diagnosis.groups)
         because = decision.diagnosis.pre_filter or ", ".join(str(each["reason"]) for each in reasons[:3])

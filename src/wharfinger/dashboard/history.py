@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from wharfinger.api.conditions import find_condition
 from wharfinger.api.kinds.builtin import NODES, PODS
 from wharfinger.api.registry import Document
+from wharfinger.client.tasks import OwnedTask
 from wharfinger.dashboard.state import ClusterState
 from wharfinger.dashboard.usage import allocatable, is_waiting, pod_requests
 from wharfinger.dashboard.views.objects import created, seconds
@@ -24,22 +25,18 @@ _STEPS = 120
 _FILLED = 5000  # nodes whose fill is kept for each sample
 
 
-class History:
+class History(OwnedTask):
+    task_name = "dashboard history"
+
     def __init__(self, state: ClusterState, now: Callable[[], float] = time.time) -> None:
         self._state = state
         self._now = now
         self.samples: deque[Document] = deque(maxlen=SAMPLES)
-        self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         began = self._now()
         self.samples.extend(past_samples(self._state.objects(PODS), self._state.objects(NODES), began - BEFORE, began))
-        self._task = asyncio.create_task(self._run(), name="dashboard history")
-
-    async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        super().start()
 
     async def _run(self) -> None:
         while True:

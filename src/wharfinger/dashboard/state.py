@@ -13,7 +13,7 @@ from wharfinger.api.registry import Document, Registry, Resource
 from wharfinger.client.http import HttpClient
 from wharfinger.client.informer import Informer
 from wharfinger.dashboard.rights import Rights
-from wharfinger.dashboard.sharing import SharedParts
+from wharfinger.dashboard.sharing import SharedParts, shorten_event
 from wharfinger.dashboard.usage import NodeRequests
 from wharfinger.engine.registry import known_plugins
 from wharfinger.scheduler.feed import OTHERS
@@ -115,6 +115,8 @@ class ClusterState:
         def changed(old: Document | None, new: Document | None) -> None:
             if new is not None:
                 self._parts.share(new)
+                if kind.resource == EVENTS:
+                    shorten_event(new)
             if kind.resource == PODS:
                 self.usage.pod_changed(old, new)
             self.revision += 1

@@ -11,34 +11,9 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from wharfinger.api.protobuf import MessageClasses, unpacked
+from wharfinger.api.protobuf import unpacked
+from wharfinger.cel.expressions import MESSAGES
 
-_MESSAGES = MessageClasses(
-    "cel.estimated",
-    {
-        "CheckedExpr": "repeated Referenced references = 2; repeated Typed types = 3; bytes expr = 4",
-        "Referenced": "int64 id = 1; Reference reference = 2",
-        "Reference": "string name = 1",
-        "Typed": "int64 id = 1; Type type = 2",
-        "Type": "int64 primitive = 3; int64 well_known = 5; bytes list = 6; bytes map = 7; string message = 9; string parameter = 10",
-        "ListType": "Type element = 1",
-        "Expr": """
-            int64 id = 2; Constant constant = 3; Identifier identifier = 4; Select select = 5; Call call = 6;
-            CreateList list = 7; CreateStruct struct = 8; Comprehension comprehension = 9
-        """,
-        "Constant": "bytes string_value = 6; bytes bytes_value = 7; bool bool_value = 2",
-        "Identifier": "string name = 1",
-        "Select": "bytes operand = 1; string field = 2; bool test_only = 3",
-        "Call": "bytes target = 1; string function = 2; repeated bytes args = 3",
-        "CreateList": "repeated bytes elements = 1",
-        "CreateStruct": "string message_name = 1; repeated Entry entries = 2",
-        "Entry": "bytes map_key = 3; bytes value = 4",
-        "Comprehension": """
-            string variable = 1; bytes range = 2; string accumulator = 3; bytes initial = 4; bytes condition = 5;
-            bytes step = 6; bytes result = 7; string variable2 = 8
-        """,
-    },
-)
 _STRING, _BYTES = 5, 6
 _TRAVERSAL = 0.1  # of a character
 _PATTERN = 0.25  # of a character of a regular expression
@@ -115,8 +90,8 @@ _Scope = Mapping[str, _ExpressionBound]
 
 def worst_cost(serialized: bytes) -> float:
     """The most that a checked expression costs."""
-    checked = _MESSAGES["CheckedExpr"].FromString(unpacked(serialized))
-    types = {each.id: each.type for each in checked.types}
+    checked = MESSAGES["CheckedExpr"].FromString(unpacked(serialized))
+    types = {each.id: MESSAGES["Type"].FromString(each.type) for each in checked.types}
     names = {each.id: each.reference.name for each in checked.references}
     return _WorstCase(types, names).of(checked.expr, {}).cost
 
@@ -135,7 +110,7 @@ class _WorstCase:
         self._names = names
 
     def of(self, data: bytes, scope: _Scope) -> _ExpressionBound:
-        expr = _MESSAGES["Expr"].FromString(data)
+        expr = MESSAGES["Expr"].FromString(data)
         name = self._names.get(expr.id, "")
         if name in ("device.attributes", "device.capacity") and (
             expr.HasField("select") or expr.HasField("identifier")
@@ -186,7 +161,7 @@ class _WorstCase:
         operand = self.of(expr.select.operand, scope)
         if expr.select.test_only:
             return self._sized(expr, operand.cost, ())
-        kind = self._types.get(_MESSAGES["Expr"].FromString(expr.select.operand).id)
+        kind = self._types.get(MESSAGES["Expr"].FromString(expr.select.operand).id)
         own = 1.0 if kind is not None and (kind.map or kind.message or kind.parameter) else 0.0
         path = (*operand.path, expr.select.field) if operand.path else ()
         if operand.path == ("device", "attributes", "@values"):
@@ -201,7 +176,7 @@ class _WorstCase:
     def _comprehension(self, expr: Any, scope: _Scope) -> _ExpressionBound:
         loop = expr.comprehension
         values, initial = self.of(loop.range, scope), self.of(loop.initial, scope)
-        condition = _MESSAGES["Expr"].FromString(loop.condition)
+        condition = MESSAGES["Expr"].FromString(loop.condition)
         if not values.size and condition.HasField("constant") and not condition.constant.bool_value:
             bound = {**scope, loop.accumulator: initial}  # cel.bind
             result = self.of(loop.result, bound)
@@ -211,13 +186,13 @@ class _WorstCase:
         each = self.of(loop.condition, inside).cost + (step := self.of(loop.step, inside)).cost
         result = self.of(loop.result, {**scope, loop.accumulator: initial})
         cost = values.cost + initial.cost + result.cost + _times(values.bound, each)
-        collects = _MESSAGES["Expr"].FromString(loop.initial)
+        collects = MESSAGES["Expr"].FromString(loop.initial)
         if collects.HasField("list") or collects.HasField("struct"):
             return _ExpressionBound(cost, values.bound, (), step.item)
         return _ExpressionBound(cost, initial.size)
 
     def _elements(self, loop: Any, values: _ExpressionBound) -> dict[str, _ExpressionBound]:
-        kind = self._types.get(_MESSAGES["Expr"].FromString(loop.range).id)
+        kind = self._types.get(MESSAGES["Expr"].FromString(loop.range).id)
         is_list = values.item is not None or (kind is not None and bool(kind.list))
         size = None if values.item is None or math.isinf(values.item.size) else values.item.size
 
@@ -266,10 +241,10 @@ class _WorstCase:
 
     def _searched(self, data: bytes, values: _ExpressionBound) -> float:
         """A comparison with every element of a list, or of a text. The sizes of texts in lists are not known."""
-        kind = self._types.get(_MESSAGES["Expr"].FromString(data).id)
+        kind = self._types.get(MESSAGES["Expr"].FromString(data).id)
         if kind is None or not kind.list:
             return _scaled(values.bound, _TRAVERSAL)
-        texts = _MESSAGES["ListType"].FromString(kind.list).element.primitive in (_STRING, _BYTES)
+        texts = MESSAGES["ListType"].FromString(kind.list).element.primitive in (_STRING, _BYTES)
         return _times(values.bound, math.inf if texts else 1.0)
 
     def _function(

@@ -8,34 +8,16 @@ from typing import Any
 
 from google.protobuf.any_pb2 import Any as AnyMessage
 
-from wharfinger.api.protobuf import MessageClasses
 from wharfinger.api.regex import compiled
 from wharfinger.api.times import parse_duration, parse_time
+from wharfinger.cel.expressions import MESSAGES, parts_of
 
-_MESSAGES = MessageClasses(
-    "cel.literals",
-    {
-        "CheckedExpr": "repeated Typed types = 3; bytes expr = 4",
-        "Typed": "int64 id = 1; bytes type = 2",
-        "Expr": """
-            int64 id = 2; Constant constant = 3; Select select = 5; Call call = 6; CreateList list = 7;
-            CreateStruct struct = 8; Comprehension comprehension = 9
-        """,
-        "Constant": "bytes string_value = 6",
-        "Select": "bytes operand = 1",
-        "Call": "bytes target = 1; string function = 2; repeated bytes args = 3",
-        "CreateList": "repeated bytes elements = 1",
-        "CreateStruct": "string message_name = 1; repeated Entry entries = 2",
-        "Entry": "bytes map_key = 3; bytes value = 4",
-        "Comprehension": "bytes range = 2; bytes initial = 4; bytes condition = 5; bytes step = 6; bytes result = 7",
-    },
-)
-_Expr = _MESSAGES["Expr"]
+_Expr = MESSAGES["Expr"]
 
 
 def literal_faults(serialized: bytes) -> Iterator[str]:
     """What is wrong with the literals of a checked expression."""
-    checked = _MESSAGES["CheckedExpr"].FromString(AnyMessage.FromString(serialized).value)
+    checked = MESSAGES["CheckedExpr"].FromString(AnyMessage.FromString(serialized).value)
     types = {each.id: bytes(each.type) for each in checked.types}
     yield from _faults(bytes(checked.expr), types)
 
@@ -49,17 +31,8 @@ def _faults(data: bytes, types: Mapping[int, bytes]) -> Iterator[str]:
         yield from _mixed([each.value for each in expr.struct.entries], types)
     elif expr.HasField("call"):
         yield from _unreadable(expr.call)
-    loop = expr.comprehension
-    for part in (
-        expr.select.operand,
-        expr.call.target,
-        *expr.call.args,
-        *expr.list.elements,
-        *(part for entry in expr.struct.entries for part in (entry.map_key, entry.value)),
-        *(loop.range, loop.initial, loop.condition, loop.step, loop.result),
-    ):
-        if part:
-            yield from _faults(bytes(part), types)
+    for part in parts_of(expr):
+        yield from _faults(bytes(part), types)
 
 
 def _mixed(parts: list[bytes], types: Mapping[int, bytes]) -> Iterator[str]:

@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from cel_expr_python import cel
 
-from wharfinger.api.protobuf import MessageClasses, unpacked
+from wharfinger.api.protobuf import unpacked
 from wharfinger.cel import CostExceeded, Environment, EvaluationError, InvalidExpression, Program, values
 from wharfinger.cel.checking import QUANTITY, checking_functions, comparisons_of_numbers, declare_types
 from wharfinger.cel.cost import Extent
+from wharfinger.cel.expressions import MESSAGES, parts_of
 from wharfinger.devices.expression_cost import worst_cost
 from wharfinger.devices.expression_literals import literal_faults
 from wharfinger.devices.slices import DeviceContent, Document
@@ -331,25 +332,6 @@ def _running() -> Environment:
 
 # -- look-ups of domains
 
-_MESSAGES = MessageClasses(
-    "cel.checked",
-    {
-        "CheckedExpr": "repeated Referenced references = 2; bytes expr = 4",
-        "Referenced": "int64 id = 1; Reference reference = 2",
-        "Reference": "string name = 1",
-        "Expr": """
-            int64 id = 2; Constant constant = 3; Select select = 5; Call call = 6; CreateList list = 7;
-            CreateStruct struct = 8; Comprehension comprehension = 9
-        """,
-        "Constant": "string string_value = 6",
-        "Select": "bytes operand = 1; string field = 2; bool test_only = 3",
-        "Call": "bytes target = 1; string function = 2; repeated bytes args = 3",
-        "CreateList": "repeated bytes elements = 1",
-        "CreateStruct": "repeated Entry entries = 2",
-        "Entry": "bytes map_key = 3; bytes value = 4",
-        "Comprehension": "bytes range = 2; bytes initial = 4; bytes condition = 5; bytes step = 6; bytes result = 7",
-    },
-)
 _LOOK_UPS = frozenset(("_[_]", "_[?_]", "_?._"))
 
 
@@ -358,7 +340,7 @@ def _with_separate_look_ups(serialized: bytes) -> tuple[bytes, frozenset[str]]:
     from google.protobuf.any_pb2 import Any as AnyMessage
 
     envelope = AnyMessage.FromString(serialized)
-    checked = _MESSAGES["CheckedExpr"].FromString(envelope.value)
+    checked = MESSAGES["CheckedExpr"].FromString(envelope.value)
     maps = {
         each.id: each.reference.name for each in checked.references if each.reference.name in (_ATTRIBUTES, _CAPACITY)
     }
@@ -383,11 +365,11 @@ class _ReadsMore(Exception):
 def _reads(serialized: bytes) -> tuple[tuple[str, str, str], ...] | None:
     """The attributes and capacities that an expression looks up, as (kind, domain, name); None if that is not all that it
     reads of them."""
-    checked = _MESSAGES["CheckedExpr"].FromString(unpacked(serialized))
+    checked = MESSAGES["CheckedExpr"].FromString(unpacked(serialized))
     names = {each.id: each.reference.name for each in checked.references if each.reference.name.startswith("device")}
     found: dict[tuple[str, str, str], None] = {}
     try:
-        _collect(_MESSAGES["Expr"].FromString(checked.expr), names, found)
+        _collect(MESSAGES["Expr"].FromString(checked.expr), names, found)
     except _ReadsMore:
         return None
     return tuple(found)
@@ -411,47 +393,33 @@ def _collect(expr: Any, names: Mapping[int, str], found: dict[tuple[str, str, st
             raise _ReadsMore  # a domain as a whole
     elif expr.id in names:
         raise _ReadsMore  # the device as a whole
-    for part in _parts(expr):
-        _collect(_MESSAGES["Expr"].FromString(part), names, found)
+    for part in parts_of(expr):
+        _collect(MESSAGES["Expr"].FromString(part), names, found)
 
 
 def _looked_up(expr: Any) -> tuple[Any, str] | None:
     """The operand and the constant key of an index, a field access, or `key in map`."""
     if expr.HasField("select"):
-        return _MESSAGES["Expr"].FromString(expr.select.operand), expr.select.field
+        return MESSAGES["Expr"].FromString(expr.select.operand), expr.select.field
     if expr.HasField("call") and len(expr.call.args) == 2:
-        function, (first, second) = expr.call.function, map(_MESSAGES["Expr"].FromString, expr.call.args)
+        function, (first, second) = expr.call.function, map(MESSAGES["Expr"].FromString, expr.call.args)
         if function in _LOOK_UPS and second.HasField("constant"):
-            return first, second.constant.string_value
+            return first, second.constant.string_value.decode()
         if function == "@in" and first.HasField("constant") and _looked_up(second) is not None:
-            return second, first.constant.string_value
+            return second, first.constant.string_value.decode()
     return None
-
-
-def _parts(expr: Any) -> Iterator[bytes]:
-    loop = expr.comprehension
-    for part in (
-        expr.select.operand,
-        expr.call.target,
-        *expr.call.args,
-        *expr.list.elements,
-        *(part for entry in expr.struct.entries for part in (entry.map_key, entry.value)),
-        *(loop.range, loop.initial, loop.condition, loop.step, loop.result),
-    ):
-        if part:
-            yield part
 
 
 def _look_ups(data: bytes) -> Iterator[tuple[int, str]]:
     """The operand of each index or field access, by its number in the expression, and the key if it is a constant."""
-    expr = _MESSAGES["Expr"].FromString(data)
+    expr = MESSAGES["Expr"].FromString(data)
     if expr.HasField("select"):
-        yield _MESSAGES["Expr"].FromString(expr.select.operand).id, expr.select.field
+        yield MESSAGES["Expr"].FromString(expr.select.operand).id, expr.select.field
     elif expr.HasField("call") and expr.call.function in _LOOK_UPS and len(expr.call.args) == 2:
-        key = _MESSAGES["Expr"].FromString(expr.call.args[1])
+        key = MESSAGES["Expr"].FromString(expr.call.args[1])
         yield (
-            _MESSAGES["Expr"].FromString(expr.call.args[0]).id,
-            key.constant.string_value if key.HasField("constant") else "",
+            MESSAGES["Expr"].FromString(expr.call.args[0]).id,
+            key.constant.string_value.decode() if key.HasField("constant") else "",
         )
-    for part in _parts(expr):
+    for part in parts_of(expr):
         yield from _look_ups(part)

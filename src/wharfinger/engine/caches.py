@@ -77,6 +77,7 @@ class CandidateCache(RowCache):
         self.by_row: list[Candidate | Status | None] = []  # outdated where the row is not known
         self._known: Bools = np.zeros(0, dtype=np.bool_)  # [row]
         self._ranks: Floats = np.zeros((self.PARTS, 0))  # [part, row]; infinite where evictions do not help
+        self.sparing: dict[int, frozenset[str]] = {}  # by row: the plugins that keep pods of lower priority there
         self._budgets_version = -1
 
     def budgets_changed(self, version: int) -> None:
@@ -95,8 +96,11 @@ class CandidateCache(RowCache):
     def drop(self, rows: Sequence[int] | None) -> None:
         if rows is None:
             self._known[:] = False
+            self.sparing.clear()
         elif rows:
             self._known[rows] = False
+            for row in rows if self.sparing else ():
+                self.sparing.pop(row, None)
 
     def unknown(self, rows: Rows) -> list[int]:
         """Those of the rows that are not known."""

@@ -317,20 +317,20 @@ class Engine:
         answers = chosen.answers_for(pod)
         if diagnosis is None:
             diagnosis = evaluation.diagnose(self.tables, answers.prepared, pod)
-        votes = [
-            plugin.may_evict for plugin in chosen.plugins.values() if type(plugin).may_evict is not Plugin.may_evict
+        plugins: Sequence[Plugin] = [
+            plugin for plugin in chosen.plugins.values() if type(plugin).may_evict is not Plugin.may_evict
         ]
 
-        def eligible(preemptor: Pod, victim: PodOnNode) -> bool:
-            for may_evict in votes:  # noqa: SIM110  (asked for every pod of every node)
-                if not may_evict(preemptor, victim):
-                    return False
-            return True
+        def spared_by(preemptor: Pod, victim: PodOnNode) -> str:
+            for plugin in plugins:  # asked for every pod of every node
+                if not plugin.may_evict(preemptor, victim):
+                    return plugin.name
+            return ""
 
         result, messages, writes = PreemptionResult(False), list[str](), list[Write]()
         for plugin in chosen.at["postFilter"]:
             if plugin.preempts:
-                result = preemption.preempt(self.tables, answers, pod, diagnosis, self, eligible)
+                result = preemption.preempt(self.tables, answers, pod, diagnosis, self, spared_by)
                 if result.node is not None:
                     told = self.tables.kubernetes >= KubernetesVersion.V1_37
                     diagnosis.post_filter = preemption.success_message(result) if told else ""

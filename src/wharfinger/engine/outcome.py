@@ -145,7 +145,7 @@ class RankedCandidates(msgspec.Struct, frozen=True):
 class PreemptionResult(msgspec.Struct):
     eligible: bool
     message: str = ""  # why there is no node, as events show it
-    plugins: frozenset[str] = frozenset()  # those that would refuse the pod on every node even after evictions
+    plugins: frozenset[str] = frozenset()  # those that refuse the pod even after evictions, or spare possible victims
     node: str | None = None
     ranked: RankedCandidates | None = None
     helps_nowhere: bool = False  # evictions help on no node

@@ -14,7 +14,7 @@ from wharfinger.engine.caches import CandidateCache
 from wharfinger.engine.evaluation import active_filters, overlays_on, unschedulable_rows
 from wharfinger.engine.outcome import Candidate, Diagnosis, PreemptionResult
 from wharfinger.engine.preparation import PreparedShape
-from wharfinger.engine.victims import NO_VICTIMS, DryRuns, Eligible, Victims, lower, rank
+from wharfinger.engine.victims import NO_VICTIMS, DryRuns, SparedBy, Victims, lower, possible_victims, rank
 from wharfinger.framework.columns import Rows
 from wharfinger.framework.plugin import Prepared, Scope
 from wharfinger.framework.status import Code, Status, unresolvable
@@ -35,21 +35,21 @@ class Budgets(Protocol):
 
 
 def preempt(
-    tables: Tables, answers: Answers, pod: Pod, diagnosis: Diagnosis, source: Budgets, eligible: Eligible
+    tables: Tables, answers: Answers, pod: Pod, diagnosis: Diagnosis, source: Budgets, spared_by: SparedBy
 ) -> PreemptionResult:
     """The best node to evict pods from. `diagnosis` is that of the failed scheduling attempt."""
-    refusal = _ineligible(tables, pod, diagnosis, eligible)
+    refusal = _ineligible(tables, pod, diagnosis, spared_by)
     if refusal:
         return PreemptionResult(False, refusal)
     rows = unschedulable_rows(tables, diagnosis)
     if not len(rows):
         return PreemptionResult(True, Diagnosis(tables.node_count, absent=NOT_HELPFUL).message, helps_nowhere=True)
-    cache = _dry_run(tables, answers, pod, rows, source, eligible)
+    cache = _dry_run(tables, answers, pod, rows, source, spared_by)
     best = _best(answers.prepared, cache, rows)
     if not len(best):
         refused = [(each, [row]) for row in rows.tolist() if isinstance(each := cache.by_row[row], Status)]
         message = Diagnosis(tables.node_count, refused, absent=NOT_HELPFUL).message
-        plugins = frozenset(status.plugin for status, _ in refused if status.plugin)
+        plugins = frozenset(status.plugin for status, _ in refused if status.plugin).union(*cache.sparing.values())
         return PreemptionResult(True, message, plugins, helps_nowhere=True)
     # The same tie-break as in scheduling.
     chosen = int(best[tables.tie_breaks.take(best).argmin()])
@@ -73,7 +73,7 @@ def _best(shape: PreparedShape, cache: CandidateCache, rows: Rows) -> Rows:
 
 
 def _dry_run(
-    tables: Tables, answers: Answers, pod: Pod, rows: Rows, source: Budgets, eligible: Eligible
+    tables: Tables, answers: Answers, pod: Pod, rows: Rows, source: Budgets, spared_by: SparedBy
 ) -> CandidateCache:
     """What evictions achieve on each of the rows; cached for the shape if it depends on the row alone."""
     shape = answers.prepared
@@ -85,18 +85,19 @@ def _dry_run(
     unknown = cache.unknown(rows)
     if not unknown:
         return cache
-    whole = narrow = DryRuns(tables, filters, pod, source.budgets, eligible)
+    whole = narrow = DryRuns(tables, filters, pod, source.budgets)
     if shape.only is None:
         answers.values.refresh()
         beyond_nodes = [(name, prepared) for name, prepared in filters if prepared.scope is not Scope.NODE]
-        narrow = DryRuns(tables, beyond_nodes, pod, source.budgets, eligible)
+        narrow = DryRuns(tables, beyond_nodes, pod, source.budgets)
     found: list[Candidate | Status] = []
     for row in unknown:
         # Filters of node scope need no simulation where they have accepted the row.
         runs = narrow if narrow is whole or answers.values.node_accepts(row) else whole
+        possible = possible_victims(tables, pod, row, spared_by, cache.sparing)
         answer: Victims | Status = NO_VICTIMS
-        for overlay in overlays_on(shape, row, evicting=True) if shape.overlays else (None,):
-            answer = runs.victims_on(row, overlay)
+        for overlay in (overlays_on(shape, row, evicting=True) if shape.overlays else (None,)) if possible else ():
+            answer = runs.victims_on(row, possible, overlay)
             if not isinstance(answer, Status):
                 break
         found.append(answer if isinstance(answer, Status) else _candidate(tables.names[row], answer))
@@ -109,14 +110,14 @@ def _candidate(node: str, victims: Victims) -> Candidate:
     return Candidate(node, [each.pod for each in pods], violations, rank(pods, violations))
 
 
-def _ineligible(tables: Tables, pod: Pod, diagnosis: Diagnosis, eligible: Eligible) -> str:
+def _ineligible(tables: Tables, pod: Pod, diagnosis: Diagnosis, spared_by: SparedBy) -> str:
     if pod.spec.preemption_policy == "Never":
         return NEVER
     nominated = pod.status.nominated_node_name
     if nominated and diagnosis.status(nominated).code is not Code.UNRESOLVABLE:
         row = tables.row_of.get(nominated)
         for victim in tables.pods_on[row].values() if row is not None else ():
-            if lower(victim, pod) and eligible(pod, victim) and _being_preempted(victim.pod):
+            if lower(victim, pod) and not spared_by(pod, victim) and _being_preempted(victim.pod):
                 return WAITING
     return ""
 

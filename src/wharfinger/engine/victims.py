@@ -26,7 +26,8 @@ from wharfinger.framework.tables import PodOnNode, Tables
 
 NO_VICTIMS = unresolvable("No preemption victims found for incoming pod")
 
-Eligible = Callable[[Pod, PodOnNode], bool]
+SparedBy = Callable[[Pod, PodOnNode], str]
+"""The plugin that does not let a preemptor evict a pod of lower priority; empty if none."""
 
 Victims = tuple[list[PodOnNode], int]
 """The pods to evict, most important first, and how many of them violate a budget."""
@@ -34,6 +35,25 @@ Victims = tuple[list[PodOnNode], int]
 
 def lower(victim: PodOnNode, pod: Pod) -> bool:
     return victim.priority < (pod.spec.priority or 0)
+
+
+def possible_victims(
+    tables: Tables, pod: Pod, row: int, spared_by: SparedBy, sparing: dict[int, frozenset[str]]
+) -> list[PodOnNode]:
+    """The pods of lower priority that may be evicted from a row, most important first; plugins that spare some are noted
+    in `sparing`."""
+    found, keepers = list[PodOnNode](), set[str]()
+    for each in tables.pods_on[row].values():
+        if lower(each, pod):
+            keeper = spared_by(pod, each)
+            if keeper:
+                keepers.add(keeper)
+            else:
+                found.append(each)
+    if keepers:
+        sparing[row] = frozenset(keepers)
+    found.sort(key=importance)
+    return found
 
 
 class DryRuns:
@@ -50,24 +70,17 @@ class DryRuns:
         filters: Filters,
         pod: Pod,
         budgets: Sequence[PodDisruptionBudget],
-        eligible: Eligible,
     ) -> None:
         self._tables = tables
         self._filters = filters
         self._pod = pod
         self._budgets = budgets
-        self._eligible = eligible
         self._guarded = frozenset(budget.metadata.namespace for budget in budgets)  # namespaces with budgets
         self._inputs = _inputs(tables, filters)
         self._known: dict[Hashable, tuple[int, ...] | Status] = {}  # positions of the victims, or why there are none
 
-    def victims_on(self, row: int, overlay: Overlay | None = None) -> Victims | Status:
-        """The fewest pods to evict from a node; a status if evictions do not help."""
-        pod, eligible = self._pod, self._eligible
-        possible = [each for each in self._tables.pods_on[row].values() if lower(each, pod) and eligible(pod, each)]
-        if not possible:
-            return NO_VICTIMS
-        possible.sort(key=importance)
+    def victims_on(self, row: int, possible: Sequence[PodOnNode], overlay: Overlay | None = None) -> Victims | Status:
+        """The fewest of the possible victims to evict from a node; a status if evictions do not help."""
         inputs = self._inputs
         if inputs is None or overlay is not None or self._is_special(row, possible):
             return self._simulate(row, possible, overlay)

@@ -7,14 +7,15 @@ matching pods on each node. Equal terms and selections share a counter; `Counter
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 
 from wharfinger.framework.columns import Bools, Ints, LabelColumn, Rows
-from wharfinger.framework.pod_selectors import AffinityTerm, PodSelector
+from wharfinger.framework.label_index import PodSelection, SelectionIndex, ShapeIndex
+from wharfinger.framework.pod_selectors import AffinityTerm
 
 if TYPE_CHECKING:
     from wharfinger.framework.shapes import Shape
@@ -93,19 +94,6 @@ class TermCounter(DomainCounter):
         super().add(row, amount)
 
 
-class PodSelection(msgspec.Struct, frozen=True):
-    """Pods that meet every part: a set of namespaces (None for all) and a label selector."""
-
-    parts: tuple[tuple[frozenset[str] | None, PodSelector], ...]
-    ignore_terminating: bool = False
-
-    def matches(self, namespace: str, labels: Mapping[str, str]) -> bool:
-        return all(
-            (namespaces is None or namespace in namespaces) and selector.matches(labels)
-            for namespaces, selector in self.parts
-        )
-
-
 class PodCounter(DomainCounter):
     """The number of pods on nodes that a selection matches, for each domain of a topology key."""
 
@@ -175,21 +163,23 @@ class Counters:
         self._generation = 0
         self._pods: dict[tuple[str | None, PodSelection], tuple[Counting, int]] = {}  # and the number of users
         self._pods_version = 0
+        self._by_label = SelectionIndex()
+        self._placed = ShapeIndex()
         self.version = 0  # moves whenever any count does
 
-    def pod_counter(self, topology_key: str, selection: PodSelection, pods: Iterable[PodOnNode]) -> PodCounter:
+    def pod_counter(self, topology_key: str, selection: PodSelection) -> PodCounter:
         """A counter of matching pods over a topology key; to be given back with `release`."""
-        counter = self._acquire(topology_key, selection, pods)
+        counter = self._acquire(topology_key, selection)
         assert isinstance(counter, PodCounter)
         return counter
 
-    def row_counter(self, selection: PodSelection, pods: Iterable[PodOnNode]) -> RowCounter:
+    def row_counter(self, selection: PodSelection) -> RowCounter:
         """A counter of matching pods on each row; to be given back with `release`."""
-        counter = self._acquire(None, selection, pods)
+        counter = self._acquire(None, selection)
         assert isinstance(counter, RowCounter)
         return counter
 
-    def _acquire(self, topology_key: str | None, selection: PodSelection, pods: Iterable[PodOnNode]) -> Counting:
+    def _acquire(self, topology_key: str | None, selection: PodSelection) -> Counting:
         key = (topology_key, selection)
         counter, users = self._pods.get(key, (None, 0))
         if counter is None:
@@ -199,10 +189,11 @@ class Counters:
                 else PodCounter(self._column(topology_key), selection)
             )
             self._pods_version += 1
-            known: dict[int, bool] = {}
-            for pod in pods:
-                if self._matches(counter, pod, known):
-                    counter.add(pod.row, 1)
+            self._by_label.add(counter)
+            for shape in self._placed.matching(selection):
+                for pod in shape.placed:
+                    if not (pod.terminating and selection.ignore_terminating):
+                        counter.add(pod.row, 1)
         self._pods[key] = (counter, users + 1)
         return counter
 
@@ -213,7 +204,15 @@ class Counters:
             self._pods[key] = (found, users - 1)
         else:
             del self._pods[key]
+            self._by_label.remove(found)
             self._pods_version += 1
+
+    def first_placed(self, shape: Shape) -> None:
+        """The first pod of a shape came to a node."""
+        self._placed.add(shape)
+
+    def last_removed(self, shape: Shape) -> None:
+        self._placed.remove(shape)
 
     def count(self, pod: PodOnNode, amount: int) -> None:
         """A pod came to its row (1) or left it (-1)."""
@@ -221,11 +220,7 @@ class Counters:
         if not self._pods and not shape.has_terms:
             return
         if shape.counted_version != self._pods_version:
-            shape.counted = [
-                counter
-                for counter, _ in self._pods.values()
-                if counter.selection.matches(shape.namespace, shape.labels)
-            ]
+            shape.counted = self._by_label.matching(shape)
             shape.counted_version = self._pods_version
         if shape.counted or shape.has_terms:
             self.version += 1
@@ -240,15 +235,6 @@ class Counters:
         for counter, _ in self._pods.values():
             if isinstance(counter, RowCounter):
                 counter.grow(capacity)
-
-    def _matches(self, counter: Counting, pod: PodOnNode, known: dict[int, bool]) -> bool:
-        if pod.terminating and counter.selection.ignore_terminating:
-            return False
-        shape = pod.shape
-        found = known.get(shape.number)
-        if found is None:
-            found = known[shape.number] = counter.selection.matches(shape.namespace, shape.labels)
-        return found
 
     def _terms_of(self, shape: Shape) -> list[TermCounter]:
         if shape.terms_generation == self._generation:

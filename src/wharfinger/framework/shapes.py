@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -20,6 +20,9 @@ from wharfinger.api.views import ObjectMeta, Pod
 from wharfinger.api.views.pods import PodAffinityTerm, PodStatus, WeightedPodAffinityTerm
 from wharfinger.framework.counters import Counting, TermCounter, TermKind
 from wharfinger.framework.pod_selectors import AffinityTerm, affinity_term
+
+if TYPE_CHECKING:
+    from wharfinger.framework.tables import PodOnNode
 
 HostPort = tuple[str, str, int]
 """(address, protocol, port); the address 0.0.0.0 means all addresses."""
@@ -74,6 +77,7 @@ class Shape:
 
         # Written by the tables.
         self.references = 0  # pods of this shape that are on nodes
+        self.placed: set[PodOnNode] = set()  # those whose nodes are known
         self.charge: Any = None  # `Charge` of a pod of this shape
         self.listeners: list[Any] = []  # the listeners that its pods concern
         self.listeners_version = -1

@@ -72,6 +72,7 @@ class Tables(NodeTable):
         self.nonzero_memory = IntColumn(capacity)
         self.pod_count = IntColumn(capacity)
         self.ports: dict[int, dict[HostPort, int]] = {}  # row to host ports in use, with the number of users
+        self._by_uid: dict[str, PodOnNode] | None = None  # made when it is first needed
         self.pod_log = Log()  # rows whose pods changed, or of which a plugin reported a change
 
         # Written by `set_foreign_node`: labels of the nodes that are not ours. Pods on them are orphans.
@@ -112,6 +113,11 @@ class Tables(NodeTable):
     def placed(self) -> Iterator[PodOnNode]:
         """The pods on known nodes."""
         return (pod for pod in self.pods.values() if pod.row >= 0)
+
+    def pod_with_uid(self, uid: str) -> PodOnNode | None:
+        if self._by_uid is None:
+            self._by_uid = {pod.pod.metadata.uid: pod for pod in self.pods.values()}
+        return self._by_uid.get(uid)
 
     def namespace_labels(self, namespace: str) -> Mapping[str, str]:
         return self.namespaces.get(namespace, {})
@@ -233,6 +239,8 @@ class Tables(NodeTable):
         if pod.key in self.pods:
             self.remove_pod(pod.key)
         self.pods[pod.key] = pod
+        if self._by_uid is not None:
+            self._by_uid[pod.pod.metadata.uid] = pod
         pod.shape.references += 1
         row = self.row_of.get(pod.node_name)
         if row is None:
@@ -245,6 +253,8 @@ class Tables(NodeTable):
         pod = self.pods.pop(key, None)
         if pod is None:
             return None
+        if self._by_uid is not None:
+            self._by_uid.pop(pod.pod.metadata.uid, None)
         pod.shape.references -= 1
         if pod.row >= 0:
             self._detach(pod)
@@ -265,6 +275,7 @@ class Tables(NodeTable):
             or old.nonzero != new.nonzero
             or old.terminating != new.terminating
             or old.priority != new.priority
+            or old.pod.metadata.uid != new.pod.metadata.uid
         ):
             return False
         old.pod = new.pod
@@ -322,6 +333,10 @@ class Tables(NodeTable):
             users = self.ports.setdefault(row, {})
             for port in pod.shape.host_ports:
                 users[port] = users.get(port, 0) + 1
+        placed = pod.shape.placed
+        placed.add(pod)
+        if len(placed) == 1:
+            self.counters.first_placed(pod.shape)
         self.counters.count(pod, 1)
         self.pod_log.append(row)
         for listener in self.listeners.concerned(pod):
@@ -331,6 +346,10 @@ class Tables(NodeTable):
         row = pod.row
         for listener in self.listeners.concerned(pod):
             listener.pod_removed(pod)
+        placed = pod.shape.placed
+        placed.discard(pod)
+        if not placed:
+            self.counters.last_removed(pod.shape)
         self.counters.count(pod, -1)
         del self.pods_on[row][pod.key]
         for number, amount in pod.charge:

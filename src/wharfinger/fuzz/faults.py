@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from wharfinger.api.kinds.builtin import NODES, PODS
 from wharfinger.api.registry import Document
@@ -53,18 +53,17 @@ class RandomFaults:
     # -- requests, watches and processes
 
     def _request(self, kind: str) -> FuzzStep:
-        rng = self._rng
-        fault: Document = {"request": kind, "by": rng.choice(_BY), "to": rng.choice(_TO), "count": rng.randint(1, 4)}
-        if kind in ("slow", "late"):
-            fault["delay"] = rng.choice((0.05, 0.7, 5.0, 20.0))
-        return faulted(f"request {kind}", **_given(fault))
+        return self._traffic("request", kind, _TO, (0.05, 0.7, 5.0, 20.0) if kind in ("slow", "late") else ())
 
     def _watch(self, kind: str) -> FuzzStep:
+        return self._traffic("watch", kind, _WATCHED, (0.05, 1.0, 10.0, 40.0) if kind in ("delay", "stale") else ())
+
+    def _traffic(self, what: str, kind: str, to: Sequence[str], delays: Sequence[float]) -> FuzzStep:
         rng = self._rng
-        fault: Document = {"watch": kind, "by": rng.choice(_BY), "to": rng.choice(_WATCHED), "count": rng.randint(1, 4)}
-        if kind in ("delay", "stale"):
-            fault["delay"] = rng.choice((0.05, 1.0, 10.0, 40.0))
-        return faulted(f"watch {kind}", **_given(fault))
+        fault: Document = {what: kind, "by": rng.choice(_BY), "to": rng.choice(to), "count": rng.randint(1, 4)}
+        if delays:
+            fault["delay"] = rng.choice(delays)
+        return faulted(f"{what} {kind}", **_given(fault))
 
     def _crash(self, part: str) -> FuzzStep:
         rng = self._rng

@@ -69,6 +69,11 @@ class PlainHistory(msgspec.Struct):
 
         engine.assume = noted  # type: ignore[method-assign]  # only watched, not changed
 
+    def decision(self, uid: str, node: str) -> TracedDecision | None:
+        """The decision that put something on a node, unless another hand did, or one that has ended since."""
+        found = self.decisions.get(uid)
+        return found if found is not None and found.node == node and found.run.alive else None
+
     def advance(self, store: Store) -> Iterator[PlainChange]:
         """The changes since the last call, one by one; `objects` has each when it is given. Of leases and events, only those
         that a check needs."""

@@ -141,17 +141,22 @@ def _builder(
     )
 
 
+_UNUSED_KEY_USAGES = (
+    "content_commitment",
+    "key_encipherment",
+    "data_encipherment",
+    "key_agreement",
+    "encipher_only",
+    "decipher_only",
+)
+
+
 def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
     return x509.KeyUsage(
         digital_signature=True,
         key_cert_sign=signs_certificates,
         crl_sign=signs_certificates,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
+        **dict.fromkeys(_UNUSED_KEY_USAGES, False),
     )
 
 

@@ -102,13 +102,17 @@ class HttpProtocol(asyncio.Protocol):
             self.connections.opened(self)
         self._timer = self.loop.call_later(_CHECK_INTERVAL, self._check)
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.closed = True
+    def _forget(self) -> None:
+        """The connection is no longer ours."""
         self.state.connections.discard(cast("Any", self))
         if self.connections is not None:
             self.connections.closed(self)
         if self._timer is not None:
             self._timer.cancel()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.closed = True
+        self._forget()
         self.resume_writing()
         self._queue.clear()
         if self._receiving is not None:
@@ -301,11 +305,7 @@ class HttpProtocol(asyncio.Protocol):
             return None
         self._answering.taken_over()
         self._ended = True
-        self.state.connections.discard(cast("Any", self))
-        if self.connections is not None:
-            self.connections.closed(self)
-        if self._timer is not None:
-            self._timer.cancel()
+        self._forget()
         transport = self._transport
         transport.set_protocol(protocol)
         protocol.connection_made(transport)

@@ -24,9 +24,10 @@ class GrafanaPanel:
     unit: str = "short"
 
 
-def _quantile(metric: str, by: str = "") -> str:
+def _slowest(what: str, metric: str, legend: str, by: str = "") -> GrafanaPanel:
     grouped = f"le, {by}" if by else "le"
-    return f"histogram_quantile(0.99, sum by ({grouped}) (rate({metric}_bucket[{_RATE}])))"
+    query = f"histogram_quantile(0.99, sum by ({grouped}) (rate({metric}_bucket[{_RATE}])))"
+    return GrafanaPanel(f"{what}, 99th percentile", ((query, legend),), "s")
 
 
 def _rate(metric: str, by: str) -> str:
@@ -36,20 +37,10 @@ def _rate(metric: str, by: str) -> str:
 SCHEDULER = (
     GrafanaPanel("Attempts", ((_rate("scheduler_schedule_attempts_total", "result"), "{{result}}"),), "ops"),
     GrafanaPanel("Pending pods", (("sum by (queue) (scheduler_pending_pods)", "{{queue}}"),)),
-    GrafanaPanel(
-        "Time of an attempt, 99th percentile",
-        ((_quantile("scheduler_scheduling_attempt_duration_seconds", "result"), "{{result}}"),),
-        "s",
-    ),
-    GrafanaPanel(
-        "Time of a decision, 99th percentile",
-        ((_quantile("scheduler_scheduling_algorithm_duration_seconds"), "decision"),),
-        "s",
-    ),
-    GrafanaPanel(
-        "From arrival to bound, 99th percentile",
-        ((_quantile("scheduler_pod_scheduling_sli_duration_seconds", "attempts"), "{{attempts}} attempts"),),
-        "s",
+    _slowest("Time of an attempt", "scheduler_scheduling_attempt_duration_seconds", "{{result}}", "result"),
+    _slowest("Time of a decision", "scheduler_scheduling_algorithm_duration_seconds", "decision"),
+    _slowest(
+        "From arrival to bound", "scheduler_pod_scheduling_sli_duration_seconds", "{{attempts}} attempts", "attempts"
     ),
     GrafanaPanel(
         "Added to the queues", ((_rate("scheduler_queue_incoming_pods_total", "queue, event"), "{{event}}"),), "ops"
@@ -83,21 +74,9 @@ SYSTEMS = (
         "ops",
     ),
     GrafanaPanel("Reviews", ((_rate("wharfinger_scheduling_policy_reviews_total", "outcome"), "{{outcome}}"),), "ops"),
-    GrafanaPanel(
-        "Time of a review, 99th percentile",
-        ((_quantile("wharfinger_webhook_duration_seconds", "phase"), "{{phase}}"),),
-        "s",
-    ),
-    GrafanaPanel(
-        "Time to decide a placement, 99th percentile",
-        ((_quantile("scheduling_scheduling_duration_seconds"), "placement"),),
-        "s",
-    ),
-    GrafanaPanel(
-        "Time to reconcile, 99th percentile",
-        ((_quantile("wharfinger_reconcile_duration_seconds", "controller"), "{{controller}}"),),
-        "s",
-    ),
+    _slowest("Time of a review", "wharfinger_webhook_duration_seconds", "{{phase}}", "phase"),
+    _slowest("Time to decide a placement", "scheduling_scheduling_duration_seconds", "placement"),
+    _slowest("Time to reconcile", "wharfinger_reconcile_duration_seconds", "{{controller}}", "controller"),
     GrafanaPanel("Work", ((_rate("wharfinger_workqueue_adds_total", "controller"), "{{controller}}"),), "ops"),
 )
 

@@ -54,12 +54,14 @@ _RBAC = {each.kind: each for each in (CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE
 
 async def remove(client: Client, namespace: str, definitions: Collection[str]) -> AsyncIterator[str]:
     """Deletes, and yields a line for each object. Of the definitions only those that are named are deleted."""
-    conversion = [name async for name in _without_conversion(client, definitions)]
-    for name in conversion:
-        yield f"CustomResourceDefinition {name} converts no more"
-    for resource in _ORDER:
+    async for line in _without_conversion(client, definitions):
+        yield line
+    # A webhook that still runs may register itself again until it has lost its rights.
+    for resource in (*_ORDER, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
         for document in await _labelled(client, resource):
             yield await _delete(client, resource, document)
+    async for line in _without_conversion(client, definitions):
+        yield line
     for resource, document in _left_by_programs(namespace):
         if await _exists(client, resource, document):
             yield await _delete(client, resource, document)
@@ -102,7 +104,8 @@ async def _exists(client: Client, resource: Resource, document: Document) -> boo
 
 
 async def _without_conversion(client: Client, leaving: Collection[str]) -> AsyncIterator[str]:
-    """Definitions that stay must not refer to a webhook that goes: their objects would become unreadable."""
+    """Definitions that stay must not refer to a webhook that goes: their objects would become unreadable. Yields a line
+    for each that did."""
     for document in (await client.list(CUSTOM_RESOURCE_DEFINITIONS)).items:
         name = str(document["metadata"]["name"])
         conversion = document["spec"].get("conversion") or {}
@@ -110,7 +113,7 @@ async def _without_conversion(client: Client, leaving: Collection[str]) -> Async
         if name not in leaving and service.get("name") == "wharfinger-webhook":
             change: Document = {"spec": {"conversion": {"strategy": "None", "webhook": None}}}
             await client.patch(CUSTOM_RESOURCE_DEFINITIONS, name, change)
-            yield name
+            yield f"CustomResourceDefinition {name} converts no more"
 
 
 async def _delete(client: Client, resource: Resource, document: Document) -> str:

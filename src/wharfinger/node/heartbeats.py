@@ -5,7 +5,6 @@ In virtual time heartbeats are implicit: leases are not renewed, and only failur
 
 from __future__ import annotations
 
-import asyncio
 import logging
 
 from wharfinger.api.conditions import transition_time
@@ -19,6 +18,7 @@ from wharfinger.api.views import Node
 from wharfinger.client.controller import Controller, Observer
 from wharfinger.client.informer import InformerSet
 from wharfinger.client.interface import Client
+from wharfinger.client.tasks import running
 from wharfinger.client.timers import Clock, background_sleep
 from wharfinger.node.annotations import SIMULATED, simulation_mark
 from wharfinger.node.capacity import changed_allocatable
@@ -69,12 +69,8 @@ class Heartbeats(Controller[str]):
         if self._implicit:
             await super().run()
             return
-        renewing = asyncio.create_task(self._renew(), name="node leases")
-        try:
+        async with running(self._renew(), "node leases"):
             await super().run()
-        finally:
-            renewing.cancel()
-            await asyncio.gather(renewing, return_exceptions=True)
 
     async def reconcile(self, key: str) -> None:
         node = self._nodes.get(key)

@@ -15,9 +15,10 @@ from wharfinger.api.fields import FieldError, invalid
 from wharfinger.api.kubernetes_version import KubernetesVersion
 from wharfinger.api.views import Pod
 from wharfinger.framework.columns import Bools, Floats, Ints, LabelColumn, Rows
-from wharfinger.framework.counters import DomainCounter, PodCounter, PodSelection, TermCounter, TermKind, any_on
+from wharfinger.framework.counters import DomainCounter, PodCounter, TermCounter, TermKind, any_on
 from wharfinger.framework.domains import DomainScores
 from wharfinger.framework.events import NODE, POD, Action, WakeUp
+from wharfinger.framework.label_index import PodSelection
 from wharfinger.framework.plugin import MAX_SCORE, Args, Plugin, Prepared, Scope
 from wharfinger.framework.pod_selectors import NOTHING, AffinityTerm
 from wharfinger.framework.shapes import Shape
@@ -201,7 +202,7 @@ class _PodAffinity(Prepared):
         return PodSelection((self._part(term),))
 
     def _counter(self, topology_key: str, selection: PodSelection) -> PodCounter:
-        counter = self._tables.counters.pod_counter(topology_key, selection, self._tables.placed())
+        counter = self._tables.counters.pod_counter(topology_key, selection)
         self._held.append(counter)
         return counter
 

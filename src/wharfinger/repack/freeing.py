@@ -124,28 +124,17 @@ class NodeEmptying:
         closed = trial.mask(names)
         pods = [pod for name in names for pod in trial.on[name].values()]
         pods.sort(key=lambda pod: (-trial.size(pod), pod.key))
-        found = self.in_order(pods, closed) or self._hardest_first(pods, closed) or self.any_way(pods, closed)
+        found = trial.move_all(pods, closed) or self._hardest_first(pods, closed) or self.any_way(pods, closed)
         found = found or (most > 0 and self._with_chains(pods, closed, most))
         steps = trial.taken_back(mark)
         return steps if found else None
-
-    def in_order(self, pods: Sequence[MovablePod], closed: Bools) -> bool:
-        trial = self.trial
-        mark = len(trial.steps)
-        for pod in pods:
-            rows = trial.targets(pod, closed)
-            if not len(rows):
-                trial.back(mark)
-                return False
-            trial.move(pod, trial.tables.name(int(trial.tightest(pod, rows)[0])))
-        return True
 
     def _hardest_first(self, pods: Sequence[MovablePod], closed: Bools) -> bool:
         """Those first that have the fewest nodes to go to."""
         choices = {pod.key: len(self.trial.targets(pod, closed)) for pod in pods}
         if not all(choices.values()):
             return False
-        return self.in_order(sorted(pods, key=lambda pod: choices[pod.key]), closed)
+        return self.trial.move_all(sorted(pods, key=lambda pod: choices[pod.key]), closed)
 
     def any_way(self, pods: Sequence[MovablePod], closed: Bools) -> bool:
         """Searches all choices, within limits: depth first, tightest node first, one of several equal nodes."""
@@ -231,17 +220,9 @@ class NodeEmptying:
         for row in tables.rows.tolist():
             if closed[row] or tables.unschedulable[row] or tables.name(row) == self.trial.at[pod.key]:
                 continue
-            lacking, share = {}, 0.0
-            for number, amount in self._charges[pod.key].items():
-                allocatable = int(tables.allocatable[number].cells[row])
-                free = allocatable - int(tables.requested[number].cells[row])
-                if amount > allocatable:
-                    break
-                if amount > free:
-                    lacking[number] = amount - free
-                    share += (amount - free) / allocatable
-            else:
-                found.append((share, row, lacking))
+            short = self.trial.lacking(self._charges[pod.key].items(), row)
+            if short is not None:
+                found.append((short[0], row, short[1]))
         found.sort(key=lambda each: each[:2])
         for _, row, lacking in found[:32]:
             yield lacking, row
@@ -262,7 +243,7 @@ def _greedily(trial: Trial, candidates: Sequence[str], number: int, search: Node
             closed = trial.mask({*freed, *(kept_free - used), name})
             before = len(trial.steps)
             pods = sorted(trial.on[name].values(), key=lambda pod: (-trial.size(pod), pod.key))
-            if search.in_order(pods, closed) or search.any_way(pods, closed):
+            if trial.move_all(pods, closed) or search.any_way(pods, closed):
                 freed.append(name)
                 used |= {target for _, _, target in trial.steps[before:]}
     steps = trial.taken_back(mark)

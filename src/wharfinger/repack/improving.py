@@ -165,12 +165,5 @@ def _empty_into(trial: Trial, number: int, name: str, others: set[str]) -> bool:
     used = sum(dict(trial.charge(pod.pod))[number] for pod in users)
     if used < int(trial.tables.requested[number].cells[trial.tables.row_of[name]]):
         return False  # a fixed pod uses it, too
-    mark = len(trial.steps)
     closed = trial.mask(each for each in trial.tables.row_of if each not in others)
-    for pod in sorted(users, key=lambda each: (-trial.size(each), each.key)):
-        rows = trial.targets(pod, closed)
-        if not len(rows):
-            trial.back(mark)
-            return False
-        trial.move(pod, trial.tables.name(int(trial.tightest(pod, rows)[0])))
-    return True
+    return trial.move_all(sorted(users, key=lambda each: (-trial.size(each), each.key)), closed)

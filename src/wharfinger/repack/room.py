@@ -104,17 +104,9 @@ def _nearest(trial: Trial, pod: Pod) -> list[tuple[float, str, dict[int, int]]]:
     charge = trial.charge(pod)
     found = []
     for row in rows.tolist():
-        lacking, share = dict[int, int](), 0.0
-        for number, amount in charge:
-            allocatable = int(tables.allocatable[number].cells[row])
-            free = allocatable - int(tables.requested[number].cells[row])
-            if amount > allocatable:
-                break
-            if amount > free:
-                lacking[number] = amount - free
-                share += (amount - free) / allocatable
-        else:
-            found.append((share, tables.name(row), lacking))
+        short = trial.lacking(charge, row)
+        if short is not None:
+            found.append((short[0], tables.name(row), short[1]))
     return sorted(found, key=lambda each: each[:2])
 
 

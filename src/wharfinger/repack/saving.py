@@ -66,7 +66,7 @@ def _one_by_one(
             continue
         closed = trial.mask({*freed, name})
         pods = sorted(trial.on[name].values(), key=lambda pod: (-trial.size(pod), pod.key))
-        if search.in_order(pods, closed) or (len(pods) <= 30 and search.any_way(pods, closed)):
+        if trial.move_all(pods, closed) or (len(pods) <= 30 and search.any_way(pods, closed)):
             freed.append(name)
     steps = trial.taken_back(mark)
     cost = sum(trial.pods.movable[key].cost for key, _, _ in steps)

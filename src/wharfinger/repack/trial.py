@@ -70,6 +70,20 @@ class Trial:
     def charge(self, pod: Pod) -> tuple[tuple[int, int], ...]:
         return self.tables.charge(self.tables.shapes.of(pod))
 
+    def lacking(self, charge: Iterable[tuple[int, int]], row: int) -> tuple[float, dict[int, int]] | None:
+        """The resources that a node lacks for a pod, and the sum of the shares of the node that they are; None if the
+        node is too small."""
+        lacking, share = dict[int, int](), 0.0
+        for number, amount in charge:
+            allocatable = int(self.tables.allocatable[number].cells[row])
+            free = allocatable - int(self.tables.requested[number].cells[row])
+            if amount > allocatable:
+                return None
+            if amount > free:
+                lacking[number] = amount - free
+                share += (amount - free) / allocatable
+        return share, lacking
+
     def size(self, pod: MovablePod) -> float:
         """The largest share of a node's resources that the pod takes, by the largest node."""
         largest = 0.0
@@ -93,6 +107,17 @@ class Trial:
         self.put_back(pod, target)
         self._note(pod, here, target)
         self.steps.append((pod.key, here, target))
+
+    def move_all(self, pods: Iterable[MovablePod], closed: Bools) -> bool:
+        """Moves each pod to the node that it fills best; moves none if one of them finds no place."""
+        mark = len(self.steps)
+        for pod in pods:
+            rows = self.targets(pod, closed)
+            if not len(rows):
+                self.back(mark)
+                return False
+            self.move(pod, self.tables.name(int(self.tightest(pod, rows)[0])))
+        return True
 
     def back(self, mark: int) -> None:
         """Takes back all moves after the first `mark`."""

@@ -93,7 +93,8 @@ class SchedulingCycle:
                 self._report(pod, "Unschedulable", self.message(pod, diagnosis), nominated_node=result.node)
                 return "unschedulable"
             keeps_nomination = not result.helps_nowhere
-            # Those that refuse the pod only after evictions may accept it later, so that evictions help.
+            # Those that refuse the pod only after evictions may accept it later, and those that spare pods may
+            # no longer do so: then evictions help.
             plugins |= result.plugins
         return self._refuse(item, self.message(pod, diagnosis), plugins, now, keeps_nomination=keeps_nomination)
 

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from wharfinger.api.manifests import Manifest, Source
-from wharfinger.api.object_meta import controller_of
+from wharfinger.api.object_meta import controller_document, controller_of
 from wharfinger.api.registry import Document, Registry
 from wharfinger.api.selectors import LabelSelector, compile_label_selector, matches
 from wharfinger.api.wording import counted
@@ -237,14 +237,7 @@ def _uses_claims(document: Document) -> bool:
 
 
 def _controller(api_version: str, kind: str, metadata: Mapping[str, Any]) -> Document:
-    return {
-        "apiVersion": api_version,
-        "kind": kind,
-        "name": metadata["name"],
-        "uid": metadata["uid"],
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
+    return controller_document(api_version, kind, metadata["name"], metadata["uid"])
 
 
 def _labelled(template: Document, labels: Mapping[str, str]) -> Document:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from msgspec.structs import replace
 
@@ -41,12 +41,17 @@ def _with_request(pod: Pod, name: str, target: int) -> Pod:
             return container
         return replace(container, resources=_lowered(container.resources, name, most))
 
+    return _with_containers(pod, lowered)
+
+
+def _with_containers(pod: Pod, change: Callable[[Container], Container]) -> Pod:
+    spec = pod.spec
     return replace(
         pod,
         spec=replace(
             spec,
-            containers=tuple(lowered(each) for each in spec.containers),
-            init_containers=tuple(lowered(each) for each in spec.init_containers),
+            containers=tuple(change(each) for each in spec.containers),
+            init_containers=tuple(change(each) for each in spec.init_containers),
         ),
     )
 
@@ -117,15 +122,7 @@ def without_host_ports(pod: Pod) -> Pod:
     def cleared(container: Container) -> Container:
         return replace(container, ports=tuple(replace(port, host_port=0) for port in container.ports))
 
-    spec = pod.spec
-    return replace(
-        pod,
-        spec=replace(
-            spec,
-            containers=tuple(cleared(each) for each in spec.containers),
-            init_containers=tuple(cleared(each) for each in spec.init_containers),
-        ),
-    )
+    return _with_containers(pod, cleared)
 
 
 def without_gates(pod: Pod) -> Pod:

@@ -14,6 +14,7 @@ from wharfinger.api.conditions import find_condition
 from wharfinger.api.kinds.builtin import EVENTS, NODES, PODS, REPLICA_SETS
 from wharfinger.api.object_meta import controller_of
 from wharfinger.api.registry import Document, Resource
+from wharfinger.client.tasks import cancel
 from wharfinger.simulate.cluster import SimulatedCluster
 
 _QUIET = ("SuccessfulCreate", "SuccessfulDelete", "FailedScheduling")  # events that the pods tell as well
@@ -79,9 +80,7 @@ class Timeline:
 
     async def stop(self) -> None:
         """Tells what is left."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel(self._tasks)
         self._flush()
 
     async def _follow(

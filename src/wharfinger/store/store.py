@@ -205,6 +205,11 @@ class Store(WriteVerbs[Written]):
         kind = kind_of(self.registry, resource)
         return self._ledger.collection(kind.group, kind.plural).latest.values(_prefix(kind, namespace))
 
+    def number(self, resource: Resource) -> int:
+        """How many objects of a kind there are."""
+        kind = kind_of(self.registry, resource)
+        return len(self._ledger.collection(kind.group, kind.plural).latest.objects)
+
     def revision(self, resource: Resource) -> int:
         """A number that changes with every change of the kind's objects; values derived from a scan stay valid until then."""
         return self.revisions(resource)()

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from wharfinger.api.kinds import registry
 from wharfinger.api.times import format_time, parse_time
+from wharfinger.simulate.inputs import read_inputs
+from wharfinger.simulate.simulation import SimulationOptions, simulate
+from wharfinger.systems.reservation.controllers.repack_policies import RepackPolicyController
 from wharfinger.systems.reservation.kinds.repack_policy import KIND
 from wharfinger.systems.reservation.rules import repacking as rules
 
 Document = dict[str, Any]
 CREATED = "2026-01-01T00:05:00Z"
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def policy(goal: Document | None = None, **spec: Any) -> Document:
@@ -112,3 +118,20 @@ def test_a_job_has_the_same_name_in_the_same_run_only() -> None:
     assert rules.job_name("p", first, move) == rules.job_name("p", first, dict(move))
     assert rules.job_name("p", first, move) != rules.job_name("p", other, move)
     assert len(rules.job_name("x" * 200, first, move)) <= 63
+
+
+def test_a_move_that_outlasts_the_window_is_awaited_and_not_asked_about_again_and_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+    reconcile = RepackPolicyController.reconcile
+
+    async def counted(self: RepackPolicyController, key: str) -> None:
+        asked.append(key)
+        await reconcile(self, key)
+
+    monkeypatch.setattr(RepackPolicyController, "reconcile", counted)
+    file = ROOT / "scenarios/reservation/repack-policy-budget.yaml"  # a budget holds a move back for a minute
+    report = simulate(read_inputs([(str(file), file.read_bytes())], registry()), SimulationOptions())
+    assert all(each["ok"] for each in report["expectations"])
+    assert 10 < len(asked) < 50

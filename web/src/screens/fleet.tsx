@@ -52,7 +52,7 @@ export function Fleet(): JSX.Element {
                   columns={[
                     { title: "Cluster", lead: true, cell: (row) => row.name },
                     { title: "Agent", short: true, cell: (row) => <span class={`badge ${row.available === "True" ? "good" : row.available === "False" ? "bad" : "warn"}`}>{row.available === "True" ? "available" : row.available === "False" ? "not available" : "silent"}</span> },
-                    { title: "Said", cell: (row) => `${row.message || "all is well"}, ${ago(row.since)}` },
+                    { title: "Said", cell: (row) => [row.message || "all is well", ago(row.since)].filter(Boolean).join(", ") },
                     { title: "Taints", cell: (row) => row.taints.map((taint) => `${taint.key.split("/").pop()}:${taint.effect}`).join(", ") || "none" },
                     { title: "Labels", cell: (row) => Object.entries(row.labels).map(([key, value]) => `${key.split("/").pop()}=${value}`).join(", ") || "none" },
                     { title: "Allocatable", cell: (row) => Object.entries(row.allocatable).map(([key, value]) => `${key} ${value}`).join(", ") || "unknown" },

@@ -28,7 +28,7 @@ interface Promises {
   sets?: { name: string; replicas: number; available: number; used: number; waiting: number; pending: number }[];
   migrations?: { name: string; pod: string; phase: string; paused: boolean; node: string; message: string }[];
   classes?: { name: string; isClass: boolean; resource: string; devices: number; used: number; free: number; nodes: number }[];
-  quotas?: { namespace: string; name: string; resource: string; hard: string; used: string; percent: number }[];
+  quotas?: { namespace: string; name: string; resource: string; hard: string; used: string; percent: number; text: string }[];
 }
 
 const NEW = `apiVersion: scheduling.koordinator.sh/v1alpha1
@@ -75,7 +75,7 @@ export function Promises(): JSX.Element {
                   columns={[
                     { title: "Quota", lead: true, cell: (row) => `${row.namespace}/${row.name}` },
                     { title: "Resource", cell: (row) => row.resource },
-                    { title: "Used", cell: (row) => <Used percent={row.percent} text={`${row.used} of ${row.hard}`} /> },
+                    { title: "Used", cell: (row) => <Used percent={row.percent} text={row.text} /> },
                   ]}
                 />
               ) : (

@@ -33,7 +33,7 @@ from msgspec.inspect import (
 )
 
 from wharfinger.api.fields import FieldError
-from wharfinger.api.registry import DefaultFn, Document, ValidateFn
+from wharfinger.api.registry import DefaultFn, Document, Kind, Resource, ValidateFn
 from wharfinger.api.schema import structural, tree
 from wharfinger.api.schema.definitions import JsonSchema
 from wharfinger.api.selectors import LabelSelector
@@ -216,3 +216,25 @@ def validator(struct: type[msgspec.Struct], more: MoreFaults | None = None) -> V
         return errors
 
     return faults
+
+
+def model_kind(
+    resource: Resource,
+    model: type[Model],
+    *,
+    fill: DefaultFn | None = None,
+    faults: MoreFaults | None = None,
+    **fields: Any,
+) -> Kind:
+    """One of our kinds, with the schema, defaulting and validation of its model; `fill` and `faults` come after those of
+    the schema. `fields` are further fields of the Kind, or replace those that follow from resource and model."""
+    derived = {
+        "versions": (resource.version,),
+        "namespaced": resource.namespaced,
+        "status": "status" in model.__struct_fields__,
+        "default": defaulter(model, fill),
+        "validate": validator(model, faults),
+        "schema": lambda version: kind_schema(model),
+        "ours": True,
+    }
+    return Kind(resource.group, resource.kind, resource.plural, **{**derived, **fields})

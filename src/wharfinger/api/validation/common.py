@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from ipaddress import IPv4Address, IPv6Address, ip_network
 from typing import Any
 
 from wharfinger.api.fields import FieldError, duplicate, invalid, not_supported, required
@@ -123,3 +124,18 @@ def port_name_faults(name: str) -> list[str]:
     if name.startswith("-") or name.endswith("-"):
         faults.append("must not begin or end with a hyphen")
     return faults
+
+
+_LINK_LOCAL_MULTICAST = (ip_network("224.0.0.0/24"), ip_network("ff02::/16"))
+
+
+def unreachable_faults(address: IPv4Address | IPv6Address, text: str, path: str) -> Iterator[FieldError]:
+    """Addresses that lead nowhere from another machine; `text` is the address as it was given."""
+    if address.is_unspecified:
+        yield invalid(path, text, f"may not be unspecified ({text})")
+    if address.is_loopback:
+        yield invalid(path, text, "may not be in the loopback range (127.0.0.0/8, ::1/128)")
+    if address.is_link_local:
+        yield invalid(path, text, "may not be in the link-local range (169.254.0.0/16, fe80::/10)")
+    if any(address in network for network in _LINK_LOCAL_MULTICAST if network.version == address.version):
+        yield invalid(path, text, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)")

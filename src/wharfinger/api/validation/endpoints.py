@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from wharfinger.api.fields import FieldError, duplicate, immutable, invalid, not_supported, required, too_many
 from wharfinger.api.names import dns_label, dns_subdomain, label_value, qualified_name
 from wharfinger.api.registry import Document
-from wharfinger.api.validation.common import one_of, port_faults
+from wharfinger.api.validation.common import one_of, port_faults, unreachable_faults
 from wharfinger.api.validation.selectors import each
 
 _PROTOCOLS = ("SCTP", "TCP", "UDP")
@@ -60,17 +60,7 @@ def endpoint_ip_faults(text: str, path: str) -> Iterator[FieldError]:
     if address is None:
         yield invalid(path, text, "must be a valid IP address")
         return
-    if address.is_unspecified:
-        yield invalid(path, text, f"may not be unspecified ({text})")
-    if address.is_loopback:
-        yield invalid(path, text, "may not be in the loopback range (127.0.0.0/8, ::1/128)")
-    if address.is_link_local:
-        yield invalid(path, text, "may not be in the link-local range (169.254.0.0/16, fe80::/10)")
-    if any(address in network for network in _LINK_LOCAL_MULTICAST if network.version == address.version):
-        yield invalid(path, text, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)")
-
-
-_LINK_LOCAL_MULTICAST = (ipaddress.ip_network("224.0.0.0/24"), ipaddress.ip_network("ff02::/16"))
+    yield from unreachable_faults(address, text, path)
 
 
 def _node_faults(name: str | None, path: str) -> Iterator[FieldError]:

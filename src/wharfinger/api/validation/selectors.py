@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from wharfinger.api.fields import FieldError, forbidden, invalid, required
@@ -65,22 +65,29 @@ def node_selector_term_faults(term: Mapping[str, Any], path: str) -> Iterator[Fi
 
 def _expression_faults(expression: Mapping[str, Any], path: str, *, node: bool = False) -> Iterator[FieldError]:
     operator, values = expression.get("operator") or "", expression.get("values") or ()
-    match operator:
-        case "In" | "NotIn":
-            if not values:
-                yield required(f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'")
-        case "Exists" | "DoesNotExist":
-            if values:
-                yield forbidden(f"{path}.values", "may not be specified when `operator` is 'Exists' or 'DoesNotExist'")
-        case "Gt" | "Lt" if node:
-            if len(values) != 1:
-                yield required(f"{path}.values", "must be specified single value when `operator` is 'Lt' or 'Gt'")
-        case _:
-            yield invalid(f"{path}.operator", operator, "not a valid selector operator")
+    if operator in OPERATORS or (node and operator in ("Gt", "Lt")):
+        yield from values_faults(operator, values, path)
+    else:
+        yield invalid(f"{path}.operator", operator, "not a valid selector operator")
     yield from label_key_faults(expression.get("key") or "", f"{path}.key")
     for position, value in enumerate(values):
         for fault in label_value(value):
             yield invalid(f"{path}.values[{position}]", value, fault)
+
+
+OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
+
+
+def values_faults(operator: str, values: Sequence[Any], path: str) -> Iterator[FieldError]:
+    """Too few or too many values for an operator; all others than those of sets take one value."""
+    if operator in ("In", "NotIn"):
+        if not values:
+            yield required(f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'")
+    elif operator in ("Exists", "DoesNotExist"):
+        if values:
+            yield forbidden(f"{path}.values", "may not be specified when `operator` is 'Exists' or 'DoesNotExist'")
+    elif len(values) != 1:
+        yield required(f"{path}.values", "must be specified single value when `operator` is 'Lt' or 'Gt'")
 
 
 def _node_field_faults(expression: Mapping[str, Any], path: str) -> Iterator[FieldError]:

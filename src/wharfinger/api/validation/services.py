@@ -10,7 +10,7 @@ from typing import Any
 from wharfinger.api.fields import FieldError, duplicate, forbidden, invalid, not_supported, required
 from wharfinger.api.names import dns_label, dns_subdomain, qualified_name
 from wharfinger.api.registry import Document
-from wharfinger.api.validation.common import name_faults, one_of, port_faults, port_name_faults
+from wharfinger.api.validation.common import name_faults, one_of, port_faults, port_name_faults, unreachable_faults
 from wharfinger.api.validation.selectors import labels_faults
 
 _LONGEST_AFFINITY = 86400  # seconds
@@ -148,14 +148,7 @@ def external_address_faults(given: Any, path: str) -> Iterator[FieldError]:
     except ValueError:
         yield invalid(path, given, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)")
         return
-    if address.is_unspecified:
-        yield invalid(path, given, f"may not be unspecified ({given})")
-    if address.is_loopback:
-        yield invalid(path, given, "may not be in the loopback range (127.0.0.0/8, ::1/128)")
-    if address.is_link_local:
-        yield invalid(path, given, "may not be in the link-local range (169.254.0.0/16, fe80::/10)")
-    if address.is_multicast and str(address).startswith(("224.0.0.", "ff02:")):
-        yield invalid(path, given, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)")
+    yield from unreachable_faults(address, given, path)
 
 
 def _is_range(text: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 import msgspec
@@ -51,6 +52,17 @@ def view(document: Any, as_type: type[T]) -> T:
         return msgspec.convert(document, as_type)
     except msgspec.ValidationError:
         return msgspec.convert(strip_nulls(document), as_type)
+
+
+def readable_views(documents: Iterable[Any], as_type: type[T]) -> list[T]:
+    """Views of those documents whose fields have the right types."""
+    found = []
+    for document in documents:
+        try:
+            found.append(view(document, as_type))
+        except msgspec.ValidationError:
+            continue
+    return found
 
 
 def decode(data: bytes | bytearray | memoryview | msgspec.Raw, as_type: type[T]) -> T:

@@ -55,6 +55,15 @@ class Condition(View, frozen=True):
     last_heartbeat_time: str = ""  # of nodes
 
 
+class ConditionsStatus(View, frozen=True):
+    """A status with conditions, and the base of those that have more."""
+
+    conditions: tuple[Condition, ...] = ()
+
+    def condition(self, kind: str) -> Condition | None:
+        return next((condition for condition in self.conditions if condition.type == kind), None)
+
+
 class ObjectView(View, frozen=True):
     """Base of the views of whole objects."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import field
 
 from wharfinger.api.views.base import View
-from wharfinger.api.views.meta import Condition, ObjectView
+from wharfinger.api.views.meta import ConditionsStatus, ObjectView
 from wharfinger.api.views.pods import Quantities
 
 
@@ -42,17 +42,13 @@ class NodeAddress(View, frozen=True):
     address: str = ""
 
 
-class NodeStatus(View, frozen=True):
+class NodeStatus(ConditionsStatus, frozen=True):
     addresses: tuple[NodeAddress, ...] = ()
     capacity: Quantities = field(default_factory=dict)
     allocatable: Quantities = field(default_factory=dict)
     images: tuple[ContainerImage, ...] = ()
-    conditions: tuple[Condition, ...] = ()
     declared_features: tuple[str, ...] = ()
     compute_resources: tuple[ComputeResource, ...] = ()  # embedded server only; elsewhere NodeComputeResources
-
-    def condition(self, kind: str) -> Condition | None:
-        return next((condition for condition in self.conditions if condition.type == kind), None)
 
 
 class Node(ObjectView, frozen=True):

@@ -1,7 +1,6 @@
 """Mutating and validating webhooks that users configure, called as kube-apiserver calls them.
 
-A service reference is resolved only for Services of type ExternalName. There is no cluster network in which other Services could
-be reached, so calls to them fail with a message that says so.
+A reference to a Service is resolved to one of its endpoints, which is called directly.
 """
 
 from __future__ import annotations
@@ -22,13 +21,14 @@ import msgspec
 
 from wharfinger.admission.reads import Derived, ObjectVersion
 from wharfinger.admission.request import PASS, Request, Review
-from wharfinger.api.errors import ApiError, BadRequest, InternalError, forbidden
+from wharfinger.api.errors import ApiError, BadRequest, InternalError, NotFound, forbidden
 from wharfinger.api.kinds.builtin import MUTATING_WEBHOOKS, SERVICES, VALIDATING_WEBHOOKS
 from wharfinger.api.registry import Document, Registry, Resource
 from wharfinger.apiserver.admission import review as admission_review
 from wharfinger.apiserver.admission.authorizer import Authorize
 from wharfinger.apiserver.admission.matching import MatchConditionError, RequestMatcher, conditions_hold, exempt
 from wharfinger.apiserver.expressions import bind
+from wharfinger.apiserver.service_endpoints import resolve
 from wharfinger.cel import EvaluationBudget
 from wharfinger.store.store import Store
 
@@ -178,8 +178,7 @@ class WebhookReviewer:
             raise InternalError(f'Internal error occurred: failed calling webhook "{hook.name}": {error}') from None
 
     async def _ask(self, hook: WebhookEntry, review: Document) -> Document:
-        url, server_name = self._address(hook)
-        url += f"{'&' if '?' in url else '?'}timeout={hook.timeout}s"
+        url, called, server_name = self._address(hook)
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 json_serialize=lambda value: msgspec.json.encode(value).decode(), headers=_HEADERS
@@ -189,7 +188,12 @@ class WebhookReviewer:
             async with (
                 asyncio.timeout(hook.timeout),
                 self._session.post(
-                    url, json=review, ssl=context, allow_redirects=False, server_hostname=server_name
+                    called,
+                    json=review,
+                    ssl=context,
+                    allow_redirects=False,
+                    server_hostname=server_name,
+                    headers={"Host": server_name} if server_name else {},
                 ) as response,
             ):
                 data = await response.content.read(_MAX_RESPONSE)
@@ -211,23 +215,33 @@ class WebhookReviewer:
             raise WebhookCallFailed("failed to call webhook: the response is not an AdmissionReview")
         return answer
 
-    def _address(self, hook: WebhookEntry) -> tuple[str, str | None]:
-        """The URL of the webhook, and the name to verify its certificate against if it is not the host of the URL."""
+    def _address(self, hook: WebhookEntry) -> tuple[str, str, str | None]:
+        """The URL of the webhook for messages, that which is called, and the name to verify its certificate against if it is
+        not the host of the URL."""
+        timeout = f"timeout={hook.timeout}s"
         if hook.client.get("url"):
-            return str(hook.client["url"]), None
+            url = f"{hook.client['url']}{'&' if '?' in hook.client['url'] else '?'}{timeout}"
+            return url, url, None
         wanted = hook.client.get("service") or {}
         name, namespace = str(wanted.get("name") or ""), str(wanted.get("namespace") or "")
+        host, port = f"{name}.{namespace}.svc", int(wanted.get("port") or 443)
+        rest = f"/{str(wanted.get('path') or '').lstrip('/')}?{timeout}"
+        url = f"https://{host}:{port}{rest}"
+        try:
+            address, target = self._endpoint(name, namespace, port)
+        except ApiError as error:
+            raise WebhookCallFailed(f'failed to call webhook: Post "{url}": {error}') from None
+        return url, f"https://{f'[{address}]' if ':' in address else address}:{target}{rest}", host
+
+    def _endpoint(self, name: str, namespace: str, port: int) -> tuple[str, int]:
         found = self._store.peek(SERVICES, name, namespace)
         if found is None:
-            raise WebhookCallFailed(f'failed to call webhook: service "{name}" not found')
-        spec = found.document().get("spec") or {}
-        if spec.get("type") != "ExternalName":
-            raise WebhookCallFailed(
-                f'failed to call webhook: service "{namespace}/{name}" cannot be reached: there is no cluster network; '
-                "use clientConfig.url, or a Service of type ExternalName"
-            )
-        path = str(wanted.get("path") or "").lstrip("/")
-        return f"https://{spec.get('externalName')}:{wanted.get('port') or 443}/{path}", f"{name}.{namespace}.svc"
+            raise NotFound(f'service "{name}" not found')
+        service = found.document()
+        spec = service.get("spec") or {}
+        if spec.get("type") == "ExternalName":
+            return str(spec.get("externalName")), port
+        return resolve(self._store, service, port)
 
     def _context(self, bundle: str) -> ssl.SSLContext:
         """Trusts the CA bundle of the configuration, or the system's authorities if there is none."""

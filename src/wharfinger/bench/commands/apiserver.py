@@ -20,7 +20,8 @@ from typing import Any, cast
 
 import click
 
-from wharfinger.bench.baseline import Results, baseline_options
+from wharfinger.bench.baseline import Results, baseline_options, show_result
+from wharfinger.cli.options import output_option
 
 _FAN_OUTS = 50  # writes whose delay to the watchers is measured
 _LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
@@ -228,21 +229,13 @@ def running_server(directory: Path) -> Iterator[Path]:
 @click.option("--pods", default=5000, show_default=True, help="Number of pods.")
 @click.option("--connections", default=32, show_default=True, help="Number of concurrent clients.")
 @click.option("--watchers", default=100, show_default=True, help="Number of watchers.")
-@click.option(
-    "-o", "--output", type=click.Choice(("text", "json")), default="text", show_default=True, help="Output format."
-)
+@output_option("text", "json", default="text")
 @baseline_options
 def command(pods: int, connections: int, watchers: int, output: str) -> Results:
     """Measure creates, binds, gets and lists per second, and the delay from a write to its watchers."""
-    from wharfinger.cli.output import emit
-
     with tempfile.TemporaryDirectory(prefix="wharf-bench-") as scratch, running_server(Path(scratch)) as kubeconfig:
         result = run(kubeconfig, pods, connections, watchers)
-    if output == "json":
-        emit(result, output, kind="Benchmark")
-        return result
-    for key, value in result.items():
-        click.echo(f"{key:26} {value}")
+    show_result(result, output)
     return result
 
 

@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wharfinger.bench.baseline import Results, baseline_options
+from wharfinger.bench.baseline import Results, baseline_options, show_result
 from wharfinger.bench.commands.apiserver import Bench, Connection, running_server
 from wharfinger.bench.support.load import steady
+from wharfinger.cli.options import output_option
 
 if TYPE_CHECKING:
     from wharfinger.client.http import HttpClient
@@ -214,9 +215,7 @@ def _ms(seconds: float) -> float:
 @click.option("--rate", default=500.0, show_default=True, help="Reviews per second.")
 @click.option("--seconds", default=10.0, show_default=True, help="Duration in seconds.")
 @click.option("--connections", default=16, show_default=True, help="Number of connections.")
-@click.option(
-    "-o", "--output", type=click.Choice(("text", "json")), default="text", show_default=True, help="Output format."
-)
+@output_option("text", "json", default="text")
 @baseline_options
 def command(policies: int, rate: float, seconds: float, connections: int, output: str) -> Results:
     """Measure the latency of admission reviews at a steady rate: warm, while a policy changes every second, and
@@ -224,7 +223,6 @@ def command(policies: int, rate: float, seconds: float, connections: int, output
     """
     import uvloop
 
-    from wharfinger.cli.output import emit
     from wharfinger.client.connect import connect
 
     async def main() -> dict[str, Any]:
@@ -238,9 +236,5 @@ def command(policies: int, rate: float, seconds: float, connections: int, output
 
     with tempfile.TemporaryDirectory(prefix="wharf-bench-") as scratch, running_server(Path(scratch)) as kubeconfig:
         result = uvloop.run(main())
-    if output == "json":
-        emit(result, output, kind="Benchmark")
-        return result
-    for key, value in result.items():
-        click.echo(f"{key:24} {value}")
+    show_result(result, output)
     return result

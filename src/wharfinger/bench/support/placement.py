@@ -14,6 +14,7 @@ from wharfinger.client.events import EventRecorder
 from wharfinger.client.informer import InformerSet
 from wharfinger.client.local import LocalClient
 from wharfinger.client.memory import freeze_heap
+from wharfinger.client.tasks import cancel
 from wharfinger.client.timers import SystemClock
 from wharfinger.controllers.context import ControllerContext
 from wharfinger.store import Store
@@ -60,8 +61,7 @@ async def _run(placements: int, clusters: int, namespaces: int, users: int) -> d
     await client.patch(ADDON_PLACEMENT_SCORES, "bench", change, _cluster(clusters - 1), subresource="status")
     await _until_idle(scheduling, controllers, min(users, placements), started, before)
     again, again_cpu = time.perf_counter() - started, time.process_time() - cpu
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    await cancel([task])
     await recorder.stop()
     return {
         "placements": placements,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from wharfinger.cli.options import cluster_options, output_option, snapshot_option, strict_option
+from wharfinger.cli.options import output_option, paths_option, state_options, strict_option
 
 if TYPE_CHECKING:
     from wharfinger.simulate.asking import AskAnswer
@@ -16,18 +16,10 @@ _NAMED = 3
 
 
 @click.command
-@click.option(
-    "-f",
-    "--filename",
-    "paths",
-    multiple=True,
-    required=True,
-    type=click.Path(),
-    metavar="PATH",
-    help="The pods or workloads to ask about: a file, a folder, or -.",
+@paths_option(
+    "-f", "--filename", "paths", required=True, help="The pods or workloads to ask about: a file, a folder, or -."
 )
-@snapshot_option
-@cluster_options
+@state_options
 @click.option("--as", "user", default="", help="The user who would create the objects. Default: the administrator.")
 @click.option("-v", "--all", "everything", is_flag=True, help="List every pod.")
 @strict_option

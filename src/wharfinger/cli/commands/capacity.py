@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 import click
 
 from wharfinger.cli.exit_status import InputError
-from wharfinger.cli.options import cluster_options, output_option, read_prices_option, snapshot_option, strict_option
+from wharfinger.cli.options import (
+    output_option,
+    paths_option,
+    read_prices_option,
+    solver_options,
+    state_options,
+    strict_option,
+)
 
 if TYPE_CHECKING:
     from wharfinger.api.manifests import Manifest
@@ -20,13 +27,10 @@ if TYPE_CHECKING:
 
 
 @click.command
-@click.option(
+@paths_option(
     "-f",
     "--filename",
     "paths",
-    multiple=True,
-    type=click.Path(),
-    metavar="PATH",
     help="What is to come on the cluster: a file, a folder, or -. Without --cluster, --kubeconfig and --context, the "
     "files are all there is.",
 )
@@ -35,18 +39,10 @@ if TYPE_CHECKING:
 @click.option("--more", default="", metavar="KIND/[NAMESPACE/]NAME", help="Count how many more pods of it fit.")
 @click.option("--timeline/--no-timeline", default=True, show_default=True, help="Whether to show when pods start.")
 @click.option("--removal/--no-removal", default=True, show_default=True, help="Whether to look for nodes to remove.")
-@click.option(
-    "--solver",
-    type=click.Choice(["search", "cp-sat"]),
-    default="search",
-    show_default=True,
-    help="`cp-sat` also needs `pip install 'wharfinger[solver]'`.",
-)
-@click.option("--time-limit", default="30s", show_default=True, help="How long CP-SAT may look for a cheaper set.")
+@solver_options("a cheaper set")
 @click.option("--grace", type=float, help="How many seconds a new node may take to publish its devices. [default: 900]")
 @click.option("--at", metavar="TIME", help="The current time, in RFC 3339 format.")
-@snapshot_option
-@cluster_options
+@state_options
 @click.option("--seed", type=int, default=0, show_default=True, help="Breaks ties between equally good nodes.")
 @strict_option
 @output_option("table", "json", "yaml", "markdown")

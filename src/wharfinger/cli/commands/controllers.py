@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from wharfinger.cli.component import HealthEndpoint, Running, Turn, read_configuration, run_component, running_options
-from wharfinger.cli.options import cluster_options, open_client
+from wharfinger.cli.component import Running, Turn, read_configuration, run_component, running_options
+from wharfinger.cli.options import FILE, cluster_options, open_client
 
 if TYPE_CHECKING:
     from wharfinger.api.configuration import Configuration
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--root-ca-file",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=FILE,
     help="Certificate authority of the API server (PEM), to be published in each namespace as kube-root-ca.crt.",
 )
 @click.option(
     "--cluster-signing-cert-file",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=FILE,
     help="Certificate authority (PEM) that signs CertificateSigningRequests; without it and its key, none are signed.",
 )
 @click.option(
     "--cluster-signing-key-file",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=FILE,
     help="The private key (PEM) of that certificate authority.",
 )
 @click.option("--list", "only_list", is_flag=True, help="Print the names of all controllers and exit.")
@@ -51,10 +51,7 @@ def command(
     cluster_signing_key_file: Path | None,
     only_list: bool,
     config: Path | None,
-    leader_elect: bool,
-    metrics_port: int | None,
-    metrics_host: str,
-    metrics_tls: bool,
+    running: Running,
 ) -> None:
     """Run the controllers against an API server.
 
@@ -82,7 +79,6 @@ def command(
     signing = _authority(cluster_signing_cert_file, cluster_signing_key_file)
     configuration = read_configuration(config)
     client = open_client(kubeconfig, context, component="wharfinger-controllers")
-    running = Running(leader_elect, HealthEndpoint(metrics_port, metrics_host, metrics_tls))
     asyncio.run(_run(client, wanted, root_ca, signing, configuration, running))
 
 
@@ -138,8 +134,8 @@ async def _run(
             informers,
             recorder,
             registry(),
-            clock=clock,
-            configuration=configuration,
+            clock,
+            configuration,
             observer=observer,
             gauges=gauges,
             root_ca=root_ca,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from wharfinger.cli.options import cluster_options, open_client
+from wharfinger.cli.options import EXISTING_FILE, FILE, cluster_options, open_client, scheduler_names_option
 
 
 @click.command
@@ -20,25 +20,17 @@ from wharfinger.cli.options import cluster_options, open_client
     multiple=True,
     help="Show these namespaces if you may not list all of them. Can be repeated.",
 )
-@click.option(
-    "--config",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="The scheduler's configuration, for explanations and what-ifs.",
-)
-@click.option(
-    "--scheduler-names",
+@click.option("--config", type=EXISTING_FILE, help="The scheduler's configuration, for explanations and what-ifs.")
+@scheduler_names_option(
+    "Scheduler names to explain, separated by commas, if the configuration has no profiles.",
     default="default-scheduler,wharfinger",
-    show_default=True,
-    help="Scheduler names to explain, separated by commas, if the configuration has no profiles.",
 )
 @click.option(
     "--tokens-only",
     is_flag=True,
     help="Give out no link; everybody logs in with a bearer token. Needed with --host of another machine.",
 )
-@click.option(
-    "--link-file", type=click.Path(dir_okay=False, path_type=Path), help="Also write the unused link into this file."
-)
+@click.option("--link-file", type=FILE, help="Also write the unused link into this file.")
 @click.option(
     "--what-if-seconds", type=float, default=120.0, show_default=True, help="The longest that a what-if may run."
 )

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from wharfinger.cli.asking import ask, split_name, state_options
+from wharfinger.cli.asking import ExplainOptions, explain_options, namespace_option, scheduler_config_option, split_name
 from wharfinger.cli.completing import names_of, names_of_given_kind
 from wharfinger.system import systems
 
@@ -44,19 +43,13 @@ def command() -> None:
 
 @command.command("pod")
 @click.argument("pod", metavar="[NAMESPACE/]NAME", shell_complete=names_of("pods"))
-@state_options
-@click.option(
-    "--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="The scheduler's configuration."
-)
+@explain_options
+@namespace_option
+@scheduler_config_option
 def pod(
     pod: str,
     namespace: str,
-    paths: tuple[str, ...],
-    everything: bool,
-    output: str,
-    kubeconfig: str | None,
-    context: str | None,
-    config: Path | None,
+    options: ExplainOptions,
 ) -> None:
     """Show for each node the plugin that rejects the pod and why, or the score from each plugin; and which node is
     chosen. For a pod that fits nowhere: the nodes that come nearest, what is lacking there, and the smallest changes that
@@ -69,27 +62,17 @@ def pod(
       wharf explain pod shop/web-1 -f cluster.yaml
       wharf explain pod shop/web-1 -o json
     """
+    from wharfinger.cli.explain_text import pod_text
     from wharfinger.scheduler import profiles
     from wharfinger.simulate.explaining import explain_pod
 
     namespace, name = split_name(pod, "the pod", namespace)
-    explained = ask(
+    explained = options.ask(
         lambda client, clock, configuration, registry: explain_pod(
             client, clock, profiles.load(configuration.scheduler, settings=configuration), registry, namespace, name
-        ),
-        paths,
-        config,
-        kubeconfig,
-        context,
+        )
     )
-    if output == "table":
-        from wharfinger.cli.explain_text import pod_text
-
-        click.echo(pod_text(explained, everything=everything))
-    else:
-        from wharfinger.cli.output import emit
-
-        emit(explained.document(), output, kind="PodExplanation")
+    options.show("PodExplanation", explained, pod_text)
 
 
 def _workload_kind(name: str) -> Kind | None:
@@ -103,20 +86,14 @@ def _workload_kind(name: str) -> Kind | None:
 @command.command("workload")
 @click.argument("kind")
 @click.argument("name", metavar="[NAMESPACE/]NAME", shell_complete=names_of_given_kind)
-@state_options
-@click.option(
-    "--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="The scheduler's configuration."
-)
+@explain_options
+@namespace_option
+@scheduler_config_option
 def workload(
     kind: str,
     name: str,
     namespace: str,
-    paths: tuple[str, ...],
-    everything: bool,
-    output: str,
-    kubeconfig: str | None,
-    context: str | None,
-    config: Path | None,
+    options: ExplainOptions,
 ) -> None:
     """Show how many pods of a Deployment, StatefulSet, DaemonSet, Job or ReplicaSet run, where those without a node would
     go, why the others wait, and which changes would let how many of them in. `wharf explain deployment NAME` and so on are
@@ -129,6 +106,7 @@ def workload(
       wharf explain workload deployment shop/web -f cluster.yaml
       wharf explain job batch/render -o json
     """
+    from wharfinger.cli.explain_text import workload_text
     from wharfinger.scheduler import profiles
     from wharfinger.simulate.workloads import explain_workload
 
@@ -138,7 +116,7 @@ def workload(
             f"{kind!r} is no kind of workload; want deployment, statefulset, daemonset, job, replicaset"
         )
     namespace, name = split_name(name, "the workload", namespace)
-    explained = ask(
+    explained = options.ask(
         lambda client, clock, configuration, registry: explain_workload(
             client,
             clock,
@@ -147,17 +125,6 @@ def workload(
             found,
             namespace,
             name,
-        ),
-        paths,
-        config,
-        kubeconfig,
-        context,
+        )
     )
-    if output == "table":
-        from wharfinger.cli.explain_text import workload_text
-
-        click.echo(workload_text(explained, everything=everything))
-    else:
-        from wharfinger.cli.output import emit
-
-        emit(explained.document(), output, kind="WorkloadExplanation")
+    options.show("WorkloadExplanation", explained, workload_text)

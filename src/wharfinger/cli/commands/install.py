@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from wharfinger.cli.options import cluster_options, config_option
+from wharfinger.cli.options import cluster_options, config_option, scheduler_names_option
 from wharfinger.install.components import components as components_known
 
 _DIGEST = r"sha256:[0-9a-f]{64}"
@@ -27,11 +27,8 @@ _DIGEST = r"sha256:[0-9a-f]{64}"
     "--image", default="", help="The image to run, as NAME:TAG or NAME@sha256:DIGEST.  [default: wharfinger:VERSION]"
 )
 @click.option("--replicas", type=click.IntRange(1), default=2, show_default=True, help="Replicas of each program.")
-@click.option(
-    "--scheduler-names",
-    default="wharfinger",
-    show_default=True,
-    help="Scheduler names to serve, separated by commas. Include default-scheduler to replace the stock scheduler.",
+@scheduler_names_option(
+    "Scheduler names to serve, separated by commas. Include default-scheduler to replace the stock scheduler."
 )
 @click.option("--node-selector", default="", help="The nodes to schedule onto, next to another scheduler.")
 @click.option(

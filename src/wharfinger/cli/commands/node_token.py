@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from wharfinger.cli.options import data_dir_option
+from wharfinger.cli.options import FOLDER, data_dir_option
 
 RUNTIME = "unix:///run/containerd/containerd.sock"
 
@@ -18,15 +18,10 @@ RUNTIME = "unix:///run/containerd/containerd.sock"
 @click.option(
     "--output",
     metavar="DIR",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=FOLDER,
     help="Where to write the files.  [default: kubelets/NODE in the data directory, or kubelets/bootstrap]",
 )
-@click.option(
-    "--ttl",
-    default="24h",
-    show_default=True,
-    help="How long the token can be used, if no node is named.",
-)
+@click.option("--ttl", default="24h", show_default=True, help="How long the token can be used, if no node is named.")
 @click.option(
     "--runtime-endpoint",
     metavar="URL",

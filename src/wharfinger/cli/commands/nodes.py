@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from wharfinger.api.taints import EFFECTS
-from wharfinger.cli.component import HealthEndpoint, Running, Turn, read_configuration, run_component, running_options
+from wharfinger.cli.component import Running, Turn, read_configuration, run_component, running_options
 from wharfinger.cli.options import cluster_options, open_client
 
 if TYPE_CHECKING:
@@ -69,10 +69,7 @@ def command(
     taints: Sequence[str],
     everything: bool,
     config: Path | None,
-    leader_elect: bool,
-    metrics_port: int | None,
-    metrics_host: str,
-    metrics_tls: bool,
+    running: Running,
 ) -> None:
     """Run simulated nodes against an API server: pods on them start, run and end as their annotations say.
 
@@ -105,7 +102,6 @@ def command(
     configuration = read_configuration(config)
     number = configuration.nodes.count or None if count is None else count
     client = open_client(kubeconfig, context, component="wharfinger-nodes")
-    running = Running(leader_elect, HealthEndpoint(metrics_port, metrics_host, metrics_tls))
     asyncio.run(_run(client, configuration, sample, number, everything, running))
 
 

@@ -9,7 +9,7 @@ import click
 
 from wharfinger.cli.completing import names_of
 from wharfinger.cli.exit_status import CHANGES, NO, OK, OneForErrors
-from wharfinger.cli.options import cluster_options, output_option, snapshot_option, strict_option
+from wharfinger.cli.options import output_option, paths_option, state_options, strict_option
 
 if TYPE_CHECKING:
     from wharfinger.scenario.runner import Rejection
@@ -29,12 +29,10 @@ class _BadNews(click.ParamType[tuple[str, ...]]):
 
 
 @click.command(cls=OneForErrors)
-@click.option(
+@paths_option(
     "-f",
     "--filename",
     "paths",
-    multiple=True,
-    type=click.Path(),
     metavar="CHANGE",
     help="The change: a file, a folder, or -. Scenarios in it are played.",
 )
@@ -54,8 +52,7 @@ class _BadNews(click.ParamType[tuple[str, ...]]):
     shell_complete=names_of("nodes"),
     help="Drain this node, or all that a label selector matches, respecting disruption budgets. Can be repeated.",
 )
-@snapshot_option
-@cluster_options
+@state_options
 @click.option("--seed", type=int, default=0, show_default=True, help="Breaks ties between equally good nodes.")
 @click.option("--as", "user", default="", help="The user who makes the change. Default: the administrator.")
 @click.option(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from wharfinger.cli.options import cluster_options, open_client
+from wharfinger.cli.options import FOLDER, cluster_options, open_client
 
 
 @click.command
@@ -15,7 +15,7 @@ from wharfinger.cli.options import cluster_options, open_client
     "--output",
     "folder",
     required=True,
-    type=click.Path(file_okay=False, path_type=Path),
+    type=FOLDER,
     metavar="FOLDER",
     help="Where the trace is written. If it holds one of an earlier run, that is continued.",
 )

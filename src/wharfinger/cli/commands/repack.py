@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from wharfinger.cli.options import cluster_options, output_option, read_prices_option, snapshot_option, strict_option
+from wharfinger.cli.options import output_option, read_prices_option, solver_options, state_options, strict_option
 
 if TYPE_CHECKING:
     from wharfinger.repack.plans import RepackPlan
@@ -24,17 +24,9 @@ if TYPE_CHECKING:
 @click.option("--defragment", metavar="RESOURCE", default="", help="Gather what uses a resource on fewer nodes.")
 @click.option("--save-cost", is_flag=True, help="Free the nodes that save most money; needs --prices.")
 @click.option("--prices", metavar="FILE", help="A table of prices per hour, in YAML or CSV.")
-@snapshot_option
-@cluster_options
+@state_options
 @click.option("--seed", type=int, default=0, show_default=True, help="Breaks ties between equally good nodes.")
-@click.option(
-    "--solver",
-    type=click.Choice(["search", "cp-sat"]),
-    default="search",
-    show_default=True,
-    help="`cp-sat` also needs `pip install 'wharfinger[solver]'`.",
-)
-@click.option("--time-limit", default="30s", show_default=True, help="How long CP-SAT may look for a better plan.")
+@solver_options("a better plan")
 @click.option("--apply", "applied", is_flag=True, help="Carry the plan out on the live cluster.")
 @click.option("--at-once", type=click.IntRange(min=1), default=1, show_default=True, help="Moves at a time.")
 @click.option("--abort", "aborted", is_flag=True, help="End what `--apply` began; pods that were not evicted stay.")
@@ -239,8 +231,10 @@ def _headline(found: RepackPlan) -> str:
     if found.goal.save_cost:
         saved = f"saves {found.saved:.4g} per hour"
         best = "no plan saves more" if found.optimal else f"no plan saves more than {found.most_saved:.4g}"
-        moves = f"{counted(len(found.moves), 'move')} free{one}" if found.moves else "Removing"
-        return f"{moves} {listed(found.freed, 10)}, which {saved}; {best}"
+        if not found.moves:
+            states = "is empty: removing it" if len(found.freed) == 1 else "are empty: removing them"
+            return f"{listed(found.freed, 10)} {states} {saved}; {best}"
+        return f"{counted(len(found.moves), 'move')} {gained}, which {saved}; {best}"
     bound = "no plan has fewer" if found.optimal else f"at least {found.document()['bound']} are needed"
     cost = found.document()["cost"]
     weighted = "" if cost == len(found.moves) else f", cost {cost}"

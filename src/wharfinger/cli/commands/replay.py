@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from wharfinger.cli.options import output_option
+from wharfinger.cli.options import EXISTING_FILE, FILE, FOLDER, output_option, paths_option
 
 
 @click.command
@@ -18,12 +18,9 @@ from wharfinger.cli.options import output_option
     help="What the trace looks like. Default: as its trace.yaml says. `openb`: the tables of nodes and pods that FGD "
     "(USENIX ATC'23) was measured with.",
 )
-@click.option(
+@paths_option(
     "--config",
     "configs",
-    multiple=True,
-    type=click.Path(),
-    metavar="PATH",
     help="A configuration to replay with: a file or a folder with a WharfingerConfiguration or a "
     "KubeSchedulerConfiguration, and with objects to apply. Can be repeated. Default: the one that was recorded.",
 )
@@ -39,28 +36,18 @@ from wharfinger.cli.options import output_option
 @click.option(
     "--report",
     "report_path",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=FILE,
     metavar="FILE.html",
     help="Write the comparison as one page with plots, which needs no network.",
 )
 @click.option(
     "--save-trace",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=FOLDER,
     metavar="FOLDER",
     help="Write the trace as tables into this folder, and replay nothing.",
 )
-@click.option(
-    "--nodes",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="NODES.csv",
-    help="With --format openb: the table of nodes.",
-)
-@click.option(
-    "--pods",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="PODS.csv",
-    help="With --format openb: the table of pods.",
-)
+@click.option("--nodes", type=EXISTING_FILE, metavar="NODES.csv", help="With --format openb: the table of nodes.")
+@click.option("--pods", type=EXISTING_FILE, metavar="PODS.csv", help="With --format openb: the table of pods.")
 @click.option(
     "--policy",
     "policies",

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from wharfinger.cli.component import HealthEndpoint, metrics_options
 from wharfinger.cli.exit_status import InputError
-from wharfinger.cli.options import cluster_options, open_client
+from wharfinger.cli.options import EXISTING_FILE, cluster_options, open_client, scheduler_names_option
 
 if TYPE_CHECKING:
     from wharfinger.api.kubernetes_version import KubernetesVersion
@@ -24,15 +24,10 @@ if TYPE_CHECKING:
 @cluster_options
 @click.option(
     "--config",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=EXISTING_FILE,
     help="A KubeSchedulerConfiguration, or a WharfingerConfiguration with a scheduler block.",
 )
-@click.option(
-    "--scheduler-names",
-    default="wharfinger",
-    show_default=True,
-    help="Scheduler names to serve, separated by commas, if the configuration has no profiles.",
-)
+@scheduler_names_option("Scheduler names to serve, separated by commas, if the configuration has no profiles.")
 @click.option("--node-selector", default="", help="Schedule only onto nodes with these labels (as in `kubectl -l`).")
 @click.option("--seed", type=int, default=0, show_default=True, help="Breaks ties between equally good nodes.")
 @click.option("--events/--no-events", default=True, show_default=True, help="Whether to record events.")
@@ -119,9 +114,7 @@ async def _run(
     seed: int,
     events: bool,
     leader_elect: bool | None,
-    metrics_port: int | None,
-    metrics_host: str,
-    metrics_tls: bool,
+    endpoint: HealthEndpoint,
 ) -> None:
     from prometheus_client import CollectorRegistry
 
@@ -139,7 +132,6 @@ async def _run(
     current: list[Scheduler] = []
     name = configuration.profiles[0].scheduler_name
     plain = open_client(kubeconfig, context, component=f"{name}-scheduler")
-    endpoint = HealthEndpoint(metrics_port, metrics_host, metrics_tls)
 
     async def schedule(client: Client, turn: Turn) -> None:
         # Asked each time: the server may have been upgraded meanwhile.

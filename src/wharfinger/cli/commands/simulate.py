@@ -9,23 +9,14 @@ from typing import TYPE_CHECKING
 import click
 
 from wharfinger.cli.exit_status import NO, OK
-from wharfinger.cli.options import output_option, strict_option
+from wharfinger.cli.options import EXISTING_FILE, output_option, paths_option, strict_option
 
 if TYPE_CHECKING:
     from wharfinger.simulate.timeline import Happening
 
 
 @click.command
-@click.option(
-    "-f",
-    "--filename",
-    "paths",
-    multiple=True,
-    required=True,
-    type=click.Path(),
-    metavar="PATH",
-    help="A file, a folder, or - for standard input.",
-)
+@paths_option("-f", "--filename", "paths", required=True, help="A file, a folder, or - for standard input.")
 @click.option("--for", "duration", metavar="DURATION", help="Let this much virtual time pass, such as 2h.")
 @click.option("--until-idle", is_flag=True, help="Run until idle (the default without --for).")
 @click.option(
@@ -34,7 +25,7 @@ if TYPE_CHECKING:
 @click.option("--as", "user", default="", help="The user who sends the requests. Default: the administrator.")
 @click.option(
     "--config",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=EXISTING_FILE,
     help="A KubeSchedulerConfiguration or WharfingerConfiguration file.",
 )
 @click.option("--timeline", is_flag=True, help="Tell what happens while it happens, before the outcome.")

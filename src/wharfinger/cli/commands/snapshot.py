@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from wharfinger.cli.options import cluster_options, open_client
+from wharfinger.cli.options import FILE, cluster_options, open_client
 
 _SUFFIXES = (".json", ".json.gz", ".json.zst")
 
@@ -17,7 +17,7 @@ _SUFFIXES = (".json", ".json.gz", ".json.zst")
     "--output",
     "path",
     required=True,
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=FILE,
     metavar="FILE",
     help="The file to write: `.json`, `.json.gz` or `.json.zst`.",
 )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from wharfinger.cli.exit_status import BAD_INPUT, NO, OK, InputError
-from wharfinger.cli.options import output_option
+from wharfinger.cli.options import FILE, output_option, paths_option
 
 if TYPE_CHECKING:
     from wharfinger.cli.live_scenarios import Cluster
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @click.command
 @click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True))
-@click.option("--junit", type=click.Path(dir_okay=False, path_type=Path), help="Write the results as JUnit XML.")
+@click.option("--junit", type=FILE, help="Write the results as JUnit XML.")
 @click.option("--seed", type=int, default=0, show_default=True, help="The seed of every scenario.")
 @click.option(
     "-j",
@@ -29,11 +29,9 @@ if TYPE_CHECKING:
     help="How many scenarios to run in parallel.  [default: the number of cores]",
 )
 @click.option("-v", "--verbose", is_flag=True, help="List scenarios that pass, too.")
-@click.option(
+@paths_option(
     "--cluster",
     "snapshots",
-    multiple=True,
-    type=click.Path(),
     metavar="SNAPSHOT",
     help="Play the scenarios in a simulation of this cluster: a file of `wharf snapshot`, or a folder.",
 )
@@ -79,7 +77,7 @@ def command(
 
     With --cluster, each scenario starts on the state of one's own cluster, taken with `wharf snapshot`. With
     --kubeconfig, scenarios are played on a running cluster, and everything they create is deleted
-    afterwards. Scenarios that need more than a minute, faults that cannot be caused there, or another
+    afterwards. Scenarios that need more than 100 seconds, faults that cannot be caused there, or another
     configuration than --config are skipped and listed.
 
     Exit status: 0 success, 1 an expectation failed, 2 invalid input.

@@ -11,7 +11,7 @@ import click
 
 from wharfinger.cli.exit_status import INTERRUPTED
 from wharfinger.cli.invocation import folder_to_add, shown
-from wharfinger.cli.options import data_dir_option, read_audit_policy, server_arguments, server_options
+from wharfinger.cli.options import EXISTING_FILE, data_dir_option, read_audit_policy, server_arguments, server_options
 
 if TYPE_CHECKING:
     from wharfinger.cli.supervisor import ControlPlaneOptions, Supervisor
@@ -32,9 +32,7 @@ _AUDIT_DEFAULTS = {"audit_log_maxsize": 10, "audit_log_maxbackup": 3}  # at most
     help="How many simulated nodes there are: missing ones are created, those beyond are deleted.  "
     f"[default: as many as the last time; {DEFAULT_NODES} at first]",
 )
-@click.option(
-    "--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="A WharfingerConfiguration file."
-)
+@click.option("--config", type=EXISTING_FILE, help="A WharfingerConfiguration file.")
 @click.option("--sample", is_flag=True, help="Load a small sample and show what was decided.")
 @click.option("--dashboard/--no-dashboard", default=True, help="Whether to serve the dashboard.  [default: yes]")
 @server_options

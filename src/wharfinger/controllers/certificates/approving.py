@@ -14,23 +14,15 @@ from wharfinger.api.certificate_requests import (
 from wharfinger.api.errors import MethodNotAllowed, NotFound
 from wharfinger.api.kinds.builtin import CERTIFICATE_SIGNING_REQUESTS, SUBJECT_ACCESS_REVIEWS
 from wharfinger.api.registry import Document
-from wharfinger.controllers.context import ContextController, ControllerContext
+from wharfinger.controllers.certificates.requests import CertificateRequestController
 
 log = logging.getLogger(__name__)
 
 _RETRY = 30.0  # seconds until a request whose requester lacks the permission is looked at again
 
 
-class CertificateApprover(ContextController[str]):
+class CertificateApprover(CertificateRequestController):
     name = "csrapproving"
-
-    def __init__(self, context: ControllerContext) -> None:
-        super().__init__(context)
-        self._requests = context.documents(CERTIFICATE_SIGNING_REQUESTS)
-        self._requests.add_handler(self._seen, lambda old, new: self._seen(new))
-
-    def _seen(self, document: Document) -> None:
-        self.queue.add(document["metadata"]["name"])
 
     async def reconcile(self, key: str) -> None:
         document = self._requests.get(key)

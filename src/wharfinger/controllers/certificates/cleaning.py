@@ -8,22 +8,14 @@ from wharfinger.api.errors import NotFound
 from wharfinger.api.kinds.builtin import CERTIFICATE_SIGNING_REQUESTS
 from wharfinger.api.registry import Document
 from wharfinger.api.times import parse_time
-from wharfinger.controllers.context import ContextController, ControllerContext
+from wharfinger.controllers.certificates.requests import CertificateRequestController
 
 DECIDED = 3600.0  # seconds that issued, denied and failed requests are kept
 PENDING = 24 * 3600.0  # seconds that requests without a decision, or without a certificate, are kept
 
 
-class CertificateRequestCleaner(ContextController[str]):
+class CertificateRequestCleaner(CertificateRequestController):
     name = "csrcleaner"
-
-    def __init__(self, context: ControllerContext) -> None:
-        super().__init__(context)
-        self._requests = context.documents(CERTIFICATE_SIGNING_REQUESTS)
-        self._requests.add_handler(self._seen, lambda old, new: self._seen(new))
-
-    def _seen(self, document: Document) -> None:
-        self.queue.add(document["metadata"]["name"])
 
     async def reconcile(self, key: str) -> None:
         document = self._requests.get(key)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from wharfinger.api.keys import ObjectKey
-from wharfinger.api.kinds.builtin import DAEMON_SETS, NODES
+from wharfinger.api.kinds.builtin import DAEMON_SETS
 from wharfinger.api.object_meta import controller_reference
 from wharfinger.api.pod_state import next_availability
 from wharfinger.api.registry import Document
@@ -30,7 +30,7 @@ class DaemonSetController(PodOwner):
 
     def __init__(self, context: ControllerContext) -> None:
         super().__init__(context)
-        self.nodes = context.informers.of(NODES, Node)
+        self.nodes = context.nodes
         self.revisions = ControllerRevisions(context, DAEMON_SETS)
         self._backoff: dict[tuple[str, str], tuple[float, float]] = {}  # by uid and node: since when, and how long
         self.nodes.add_handler(lambda node: self._all(), self._node_updated, lambda node: self._all())

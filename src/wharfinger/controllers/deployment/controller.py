@@ -10,15 +10,15 @@ import msgspec
 from wharfinger.api.conditions import find_condition, new_condition, set_condition, without_condition
 from wharfinger.api.errors import AlreadyExists, ApiError, NotFound, is_terminating_namespace
 from wharfinger.api.keys import ObjectKey
-from wharfinger.api.kinds.builtin import DEPLOYMENTS, PODS, REPLICA_SETS
-from wharfinger.api.object_meta import controller_of, controller_reference, object_key
+from wharfinger.api.kinds.builtin import DEPLOYMENTS, REPLICA_SETS
+from wharfinger.api.object_meta import controller_of, controller_reference
 from wharfinger.api.registry import Document
 from wharfinger.api.selectors import matches
 from wharfinger.api.times import parse_time
 from wharfinger.api.views import ObjectMeta, Pod, view
 from wharfinger.api.views.workloads import Deployment, ReplicaSet
 from wharfinger.client.events import EventKind
-from wharfinger.controllers.context import ContextController, ControllerContext
+from wharfinger.controllers.context import ControllerContext, DocumentController
 from wharfinger.controllers.deployment import rules
 from wharfinger.controllers.ownership import ORPHANS, claim, document_owner_index, owner_index, selector_of
 from wharfinger.controllers.status_patches import patch_status
@@ -47,18 +47,17 @@ class DeploymentRollout(msgspec.Struct):
             self.new = updated
 
 
-class DeploymentController(ContextController[ObjectKey]):
+class DeploymentController(DocumentController):
     name = "deployment"
     workers = 4
 
     def __init__(self, context: ControllerContext) -> None:
         super().__init__(context)
-        self.deployments = context.documents(DEPLOYMENTS)
+        self.deployments = self.reconciled(DEPLOYMENTS, deleted=True)
         self.replica_sets = context.documents(REPLICA_SETS)
         self.sets_by_owner = document_owner_index(self.replica_sets)
-        self.pods = context.informers.of(PODS, Pod)
+        self.pods = context.pods
         self.pods_by_owner = owner_index(self.pods)
-        self.deployments.add_handler(self._enqueue, lambda old, new: self._enqueue(new), self._enqueue)
         self.replica_sets.add_handler(self._set_changed, self._set_updated, self._set_changed)
         self.pods.add_handler(on_delete=self._pod_deleted)
 
@@ -381,9 +380,6 @@ class DeploymentController(ContextController[ObjectKey]):
     def _event(self, document: Document, type: EventKind, reason: str, message: str) -> None:
         self.context.recorder.event(DEPLOYMENTS, document, type, reason, message)
 
-    def _enqueue(self, document: Document) -> None:
-        self.queue.add(object_key(document))
-
     def _set_updated(self, old: Document, new: Document) -> None:
         if controller_of(old) != controller_of(new):
             self._set_changed(old)
@@ -395,14 +391,14 @@ class DeploymentController(ContextController[ObjectKey]):
         if controller is not None:
             owner = self.deployments.get(controller["name"], namespace)
             if owner is not None and owner["metadata"]["uid"] == controller["uid"]:
-                self._enqueue(owner)
+                self.enqueue(owner)
             return
         labels = document["metadata"].get("labels") or {}
         for owner in self.deployments:
             if owner["metadata"].get("namespace") == namespace and labels:
                 selector = selector_of(owner)
                 if selector is not None and matches(selector, labels):
-                    self._enqueue(owner)
+                    self.enqueue(owner)
 
     def _pod_deleted(self, pod: Pod) -> None:
         """The Recreate strategy waits for the last old pod."""

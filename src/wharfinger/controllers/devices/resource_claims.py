@@ -40,7 +40,7 @@ class ResourceClaimController(ContextController[_Key]):
 
     def __init__(self, context: ControllerContext) -> None:
         super().__init__(context)
-        self._pods = context.informers.of(PODS, Pod)
+        self._pods = context.pods
         self._claims = context.documents(RESOURCE_CLAIMS)
         self._templates = context.documents(RESOURCE_CLAIM_TEMPLATES)
         self._pods_by_claim = self._pods.index("resourceclaims", claim_keys)

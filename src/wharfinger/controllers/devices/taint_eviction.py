@@ -35,7 +35,7 @@ class DeviceTaintEvictionController(ContextController[_Key]):
 
     def __init__(self, context: ControllerContext) -> None:
         super().__init__(context)
-        self._pods = context.informers.of(PODS, Pod)
+        self._pods = context.pods
         self._claims = context.documents(RESOURCE_CLAIMS)
         self._slices = context.documents(RESOURCE_SLICES)
         self._rules = context.documents(DEVICE_TAINT_RULES)

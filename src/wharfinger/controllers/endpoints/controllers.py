@@ -7,7 +7,8 @@ from collections.abc import Iterable
 
 from wharfinger.api.errors import ApiError, NotFound, is_terminating_namespace
 from wharfinger.api.keys import ObjectKey
-from wharfinger.api.kinds.builtin import ENDPOINT_SLICES, ENDPOINTS, NODES, PODS, SERVICES
+from wharfinger.api.kinds.builtin import ENDPOINT_SLICES, ENDPOINTS, SERVICES
+from wharfinger.api.object_meta import object_key
 from wharfinger.api.registry import Document
 from wharfinger.api.views import Node, Pod
 from wharfinger.client.informer import Index
@@ -32,8 +33,8 @@ class ServiceController(ContextController[ObjectKey]):
     def __init__(self, context: ControllerContext) -> None:
         super().__init__(context)
         self._services = context.documents(SERVICES)
-        self._pods = context.informers.of(PODS, Pod)
-        self._nodes = context.informers.of(NODES, Node)
+        self._pods = context.pods
+        self._nodes = context.nodes
         self._selecting: dict[str, dict[str, dict[str, str]]] = {}  # selectors by namespace and name of the Service
         self._times = TriggerTimes()
         self._by_namespace: Index[Pod] | None = None  # made when the first Service needs it
@@ -204,13 +205,13 @@ class EndpointsController(ServiceController):
         super().__init__(context)
         self._endpoints = context.documents(ENDPOINTS)
         self._written = WrittenVersions(self._endpoints)
-        self._endpoints.add_handler(on_delete=lambda document: self.queue.add(document_key(document)))
+        self._endpoints.add_handler(on_delete=lambda document: self.queue.add(object_key(document)))
 
     async def prepare(self) -> None:
         """Endpoints whose Service was deleted while nobody watched are deleted too."""
         for document in self._endpoints:
             if LEADER not in (document["metadata"].get("annotations") or {}):
-                self.queue.add(document_key(document))
+                self.queue.add(object_key(document))
 
     async def _publish(self, key: ObjectKey, service: Document, pods: list[Pod]) -> None:
         if not self._written.seen(key):
@@ -267,7 +268,3 @@ class EndpointsController(ServiceController):
             await self.client.delete(ENDPOINTS, key[1], key[0])
         except NotFound:
             return
-
-
-def document_key(document: Document) -> ObjectKey:
-    return document["metadata"]["namespace"], document["metadata"]["name"]

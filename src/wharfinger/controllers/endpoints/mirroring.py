@@ -6,9 +6,10 @@ import ipaddress
 
 from wharfinger.api.keys import ObjectKey
 from wharfinger.api.kinds.builtin import ENDPOINT_SLICES, ENDPOINTS, SERVICES
+from wharfinger.api.object_meta import controller_document
 from wharfinger.api.registry import Document
-from wharfinger.controllers.context import ContextController, ControllerContext
-from wharfinger.controllers.endpoints.controllers import LEADER, STALE_RETRY, document_key, service_of
+from wharfinger.controllers.context import ControllerContext, DocumentController
+from wharfinger.controllers.endpoints.controllers import LEADER, STALE_RETRY, service_of
 from wharfinger.controllers.endpoints.informed import WrittenVersions
 from wharfinger.controllers.endpoints.pods import endpoint_port
 from wharfinger.controllers.endpoints.slice_writes import carry_out, delete_slice
@@ -21,7 +22,7 @@ from wharfinger.controllers.endpoints.slices import (
     endpoint_details,
     endpoint_key,
     port_key,
-    slice_name_prefix,
+    slice_document,
 )
 from wharfinger.controllers.endpoints.subsets import packed
 
@@ -33,31 +34,27 @@ _APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _MirrorKey = tuple[str, tuple[tuple[str, int, str, str], ...]]
 
 
-class EndpointSliceMirroringController(ContextController[ObjectKey]):
+class EndpointSliceMirroringController(DocumentController):
     name = "endpointslicemirroring"
     workers = 5
 
     def __init__(self, context: ControllerContext) -> None:
         super().__init__(context)
         self._services = context.documents(SERVICES)
-        self._endpoints = context.documents(ENDPOINTS)
+        self._endpoints = self.reconciled(ENDPOINTS, deleted=True)
         self._slices = context.documents(ENDPOINT_SLICES)
         self._written = WrittenVersions(self._slices)
         self._by_service = self._slices.index("service", service_of)
-        self._endpoints.add_handler(self._enqueue, lambda old, new: self._enqueue(new), self._enqueue)
         self._services.add_handler(self._service_seen, self._service_changed, self._service_seen)
         self._slices.add_handler(self._slice_seen, self._slice_changed, self._slice_seen)
 
-    def _enqueue(self, document: Document) -> None:
-        self.queue.add(document_key(document))
-
     def _service_seen(self, service: Document) -> None:
         if _has_no_selector(service):
-            self._enqueue(service)
+            self.enqueue(service)
 
     def _service_changed(self, old: Document, new: Document) -> None:
         if _has_no_selector(old) != _has_no_selector(new):
-            self._enqueue(new)
+            self.enqueue(new)
 
     def _slice_seen(self, document: Document) -> None:
         if _is_mirror(document):
@@ -164,28 +161,13 @@ def _mirror_slice(endpoints: Document, group: WantedSlices, address_type: str) -
         for name, value in (metadata.get("annotations") or {}).items()
         if name not in (TRIGGER_TIME, _APPLIED)
     }
-    owner = {
-        "apiVersion": "v1",
-        "kind": "Endpoints",
-        "name": metadata["name"],
-        "uid": metadata["uid"],
-        "controller": True,
-        "blockOwnerDeletion": True,
+    made = {
+        "labels": {**(metadata.get("labels") or {}), SERVICE_NAME: metadata["name"], MANAGED_BY: MIRROR},
+        "annotations": annotations,
+        "ownerReferences": [controller_document("v1", "Endpoints", metadata["name"], metadata["uid"])],
     }
-    return {
-        "apiVersion": "discovery.k8s.io/v1",
-        "kind": "EndpointSlice",
-        "metadata": {
-            "generateName": slice_name_prefix(metadata["name"]),
-            "namespace": metadata["namespace"],
-            "labels": {**(metadata.get("labels") or {}), SERVICE_NAME: metadata["name"], MANAGED_BY: MIRROR},
-            "annotations": annotations,
-            "ownerReferences": [owner],
-        },
-        "addressType": address_type,
-        "ports": group.ports,
-        "endpoints": list(group.endpoints.values())[:MAX_MIRRORED],
-    }
+    mirrored = list(group.endpoints.values())[:MAX_MIRRORED]
+    return slice_document(endpoints, made, address_type, group.ports, mirrored)
 
 
 def _same(present: Document, mirror: Document) -> bool:

@@ -12,6 +12,7 @@ from copy import deepcopy
 import msgspec
 
 from wharfinger.api.names import dns_subdomain
+from wharfinger.api.object_meta import controller_document
 from wharfinger.api.registry import Document
 from wharfinger.controllers.endpoints.pods import HEADLESS, has_cluster_ip
 
@@ -103,31 +104,29 @@ def _unreserved(labels: Mapping[str, str]) -> dict[str, str]:
 
 
 def _service_reference(service: Document) -> Document:
-    metadata = service["metadata"]
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "name": metadata["name"],
-        "uid": metadata["uid"],
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
+    return controller_document("v1", "Service", service["metadata"]["name"], service["metadata"]["uid"])
 
 
 def new_slice(service: Document, ports: list[Document], address_type: str) -> Document:
-    metadata = service["metadata"]
+    metadata = {"labels": slice_labels(service), "ownerReferences": [_service_reference(service)]}
+    return slice_document(service, metadata, address_type, ports, [])
+
+
+def slice_document(
+    source: Document, metadata: Document, address_type: str, ports: list[Document], endpoints: list[Document]
+) -> Document:
+    """A slice for a Service, or for an Endpoints object; `metadata` is what it has beside name and namespace."""
     return {
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
         "metadata": {
-            "generateName": slice_name_prefix(metadata["name"]),
-            "namespace": metadata["namespace"],
-            "labels": slice_labels(service),
-            "ownerReferences": [_service_reference(service)],
+            "generateName": slice_name_prefix(source["metadata"]["name"]),
+            "namespace": source["metadata"]["namespace"],
+            **metadata,
         },
         "addressType": address_type,
         "ports": ports,
-        "endpoints": [],
+        "endpoints": endpoints,
     }
 
 

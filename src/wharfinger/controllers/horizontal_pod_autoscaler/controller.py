@@ -13,12 +13,7 @@ import msgspec
 from wharfinger.api.conditions import is_true
 from wharfinger.api.errors import ApiError, Conflict, NotFound
 from wharfinger.api.keys import ObjectKey
-from wharfinger.api.kinds.builtin import (
-    CUSTOM_RESOURCE_DEFINITIONS,
-    HORIZONTAL_POD_AUTOSCALERS,
-    POD_METRICS,
-    PODS,
-)
+from wharfinger.api.kinds.builtin import CUSTOM_RESOURCE_DEFINITIONS, HORIZONTAL_POD_AUTOSCALERS, POD_METRICS
 from wharfinger.api.quantity import parse_nano
 from wharfinger.api.registry import Document, Resource
 from wharfinger.api.selectors import BadSelector, Requirements, matches, parse_label_selector
@@ -97,7 +92,7 @@ class HorizontalPodAutoscalerController(ContextController[ObjectKey]):
         super().__init__(context)
         self._autoscalers = context.documents(HORIZONTAL_POD_AUTOSCALERS)
         self._definitions = context.documents(CUSTOM_RESOURCE_DEFINITIONS)
-        self._pods = context.informers.of(PODS, Pod)
+        self._pods = context.pods
         self._by_namespace: Index[Pod] | None = None  # made when the first autoscaler needs it
         self._selectors: dict[ObjectKey, Requirements] = {}
         self._history: dict[ObjectKey, limits.ScaleHistory] = {}

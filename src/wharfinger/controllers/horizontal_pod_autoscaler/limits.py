@@ -4,6 +4,7 @@ for the history, which is kept in memory as upstream does and is lost with a res
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import msgspec
 
@@ -134,13 +135,10 @@ def _ceiling(history: ScaleHistory, current: int, rules: Document, now: float) -
     chosen = rules.get("selectPolicy")
     if chosen == "Disabled":
         return current
-    found = []
-    for policy in rules.get("policies") or ():
-        start = _at_start_of(history, current, policy["periodSeconds"], now)
-        if policy["type"] == "Pods":
-            found.append(start + policy["value"])
-        else:
-            found.append(math.ceil(start * (1 + policy["value"] / 100)))
+    found = [
+        start + value if counted else math.ceil(start * (1 + value / 100))
+        for start, value, counted in _policies(history, current, rules, now)
+    ]
     return min(found, default=_MAX) if chosen == "Min" else max(found, default=_MIN)
 
 
@@ -149,14 +147,19 @@ def _floor(history: ScaleHistory, current: int, rules: Document, now: float) -> 
     chosen = rules.get("selectPolicy")
     if chosen == "Disabled":
         return current
-    found = []
+    found = [
+        start - value if counted else int(start * (1 - value / 100))
+        for start, value, counted in _policies(history, current, rules, now)
+    ]
+    return max(found, default=_MIN) if chosen == "Min" else min(found, default=_MAX)
+
+
+def _policies(history: ScaleHistory, current: int, rules: Document, now: float) -> Iterator[tuple[int, int, bool]]:
+    """Of each policy: the replicas at the start of its period, by how much they may change, and whether that is a number
+    of pods, not per cent."""
     for policy in rules.get("policies") or ():
         start = _at_start_of(history, current, policy["periodSeconds"], now)
-        if policy["type"] == "Pods":
-            found.append(start - policy["value"])
-        else:
-            found.append(int(start * (1 - policy["value"] / 100)))
-    return max(found, default=_MIN) if chosen == "Min" else min(found, default=_MAX)
+        yield start, policy["value"], policy["type"] == "Pods"
 
 
 def _at_start_of(history: ScaleHistory, current: int, period: int, now: float) -> int:

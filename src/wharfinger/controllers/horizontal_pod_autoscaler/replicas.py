@@ -7,7 +7,7 @@ pods that are not ready yet do not count when they would make it larger.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -98,21 +98,15 @@ def utilization_replicas(
 ) -> Proposal:
     """For a target in per cent of what the pods request."""
     groups = _check(pods, metrics, resource, now)
-    counted = _counted(metrics, groups)
     requests = {pod.metadata.name: _request(pod, container, resource) for pod in pods}
-    ratio, utilization, value = _utilization(counted, requests, target)
-    as_is = Proposal(current, value, utilization)
-    scale_up_with_unready = bool(groups.unready) and ratio > 1.0
-    if not scale_up_with_unready and not groups.missing:
-        return as_is if tolerances.within(ratio) else Proposal(_ceil(ratio * groups.ready), value, utilization)
-    if ratio < 1.0:
-        counted |= {name: PodMetric(requests[name] * max(100, target) // 100) for name in groups.missing}
-    elif ratio > 1.0:
-        counted |= {name: PodMetric(0) for name in groups.missing}
-    if scale_up_with_unready:
-        counted |= {name: PodMetric(0) for name in groups.unready}
-    new_ratio = _utilization(counted, requests, target)[0]
-    return _careful(as_is, ratio, new_ratio, len(counted), tolerances)
+    return _proposal(
+        current,
+        groups,
+        metrics,
+        lambda counted: _utilization(counted, requests, target),
+        lambda name: requests[name] * max(100, target) // 100,
+        tolerances,
+    )
 
 
 def value_replicas(
@@ -125,20 +119,39 @@ def value_replicas(
     now: float,
 ) -> Proposal:
     """For a target amount per pod. `resource` is empty for metrics that are not of a resource."""
-    groups = _check(pods, metrics, resource, now)
+    return _proposal(
+        current,
+        _check(pods, metrics, resource, now),
+        metrics,
+        lambda counted: _usage(counted, target),
+        lambda name: target,
+        tolerances,
+    )
+
+
+def _proposal(
+    current: int,
+    groups: PodGroups,
+    metrics: Metrics,
+    measure: Callable[[Metrics], tuple[float, int | None, int]],
+    guess: Callable[[str], int],
+    tolerances: Tolerances,
+) -> Proposal:
+    """`measure` returns the ratio to the target, the utilization and the average; `guess` what a pod without metrics is
+    taken to use when the others use less than the target."""
     counted = _counted(metrics, groups)
-    ratio, value = _usage(counted, target)
-    as_is = Proposal(current, value)
+    ratio, utilization, value = measure(counted)
+    as_is = Proposal(current, value, utilization)
     scale_up_with_unready = bool(groups.unready) and ratio > 1.0
     if not scale_up_with_unready and not groups.missing:
-        return as_is if tolerances.within(ratio) else Proposal(_ceil(ratio * groups.ready), value)
+        return as_is if tolerances.within(ratio) else Proposal(_ceil(ratio * groups.ready), value, utilization)
     if ratio < 1.0:
-        counted |= {name: PodMetric(target) for name in groups.missing}
+        counted |= {name: PodMetric(guess(name)) for name in groups.missing}
     elif ratio > 1.0:
         counted |= {name: PodMetric(0) for name in groups.missing}
     if scale_up_with_unready:
         counted |= {name: PodMetric(0) for name in groups.unready}
-    return _careful(as_is, ratio, _usage(counted, target)[0], len(counted), tolerances)
+    return _careful(as_is, ratio, measure(counted)[0], len(counted), tolerances)
 
 
 def _check(pods: Sequence[Pod], metrics: Metrics, resource: str, now: float) -> PodGroups:
@@ -228,9 +241,10 @@ def _utilization(metrics: Metrics, requests: Mapping[str, int], target: int) -> 
     return utilization / target, utilization, used // len(known)
 
 
-def _usage(metrics: Metrics, target: int) -> tuple[float, int]:
+def _usage(metrics: Metrics, target: int) -> tuple[float, None, int]:
+    """The same, without a utilization."""
     average = sum(metric.value for metric in metrics.values()) // len(metrics)
-    return average / target, average
+    return average / target, None, average
 
 
 def _ceil(number: float) -> int:

@@ -6,7 +6,8 @@ parties, which are not part of a cluster; without one they are reported as unava
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import msgspec
 
@@ -92,37 +93,22 @@ class MetricSources(msgspec.Struct, frozen=True):
     async def _compute(self, source: Document, current: int, container: str) -> tuple[int, Document, str]:
         resource, target = source["name"], source["target"]
         if target.get("averageValue") is not None:
-            try:
-                proposal = value_replicas(
-                    current,
-                    milli_value(target["averageValue"]),
-                    resource,
-                    self.pods,
-                    await self._metrics(resource, container),
-                    self.tolerances,
-                    self.now,
-                )
-            except CannotCompute as error:
-                raise CannotCompute(f"failed to get {resource} usage: {error}") from None
+            amount = milli_value(target["averageValue"])
+            with _computing(f"{resource} usage"):
+                metrics = await self._metrics(resource, container)
+                proposal = value_replicas(current, amount, resource, self.pods, metrics, self.tolerances, self.now)
             return proposal.replicas, {"averageValue": _quantity(resource, proposal.value)}, f"{resource} resource"
         if target.get("averageUtilization") is None:
             raise CannotCompute(
                 "invalid resource metric source: neither an average utilization target nor an average value (usage) "
                 "target was set"
             )
-        try:
+        share = target["averageUtilization"]
+        with _computing(f"{resource} utilization"):
+            metrics = await self._metrics(resource, container)
             proposal = utilization_replicas(
-                current,
-                target["averageUtilization"],
-                resource,
-                container,
-                self.pods,
-                await self._metrics(resource, container),
-                self.tolerances,
-                self.now,
+                current, share, resource, container, self.pods, metrics, self.tolerances, self.now
             )
-        except CannotCompute as error:
-            raise CannotCompute(f"failed to get {resource} utilization: {error}") from None
         values = {
             "averageUtilization": proposal.utilization,
             "averageValue": _quantity(resource, proposal.value),
@@ -163,6 +149,15 @@ class MetricSources(msgspec.Struct, frozen=True):
         inner = f"failed to get {name} external metric" if average else f"failed to get external metric {name}"
         text = f"failed to get {name} external metric value: {inner}: {cause}"
         return MetricUnavailable("FailedGetExternalMetric", cause, text)
+
+
+@contextmanager
+def _computing(what: str) -> Iterator[None]:
+    """Says what could not be computed."""
+    try:
+        yield
+    except CannotCompute as error:
+        raise CannotCompute(f"failed to get {what}: {error}") from None
 
 
 def _quantity(resource: str, milli: int) -> str:

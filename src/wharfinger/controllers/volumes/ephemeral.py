@@ -19,7 +19,7 @@ class EphemeralVolumes(ContextController[ObjectKey]):
 
     def __init__(self, context: ControllerContext) -> None:
         super().__init__(context)
-        self._pods = context.informers.of(PODS, Pod)
+        self._pods = context.pods
         self._claims = context.informers.of(PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim)
         self._pods.add_handler(self._seen)
         self._claims.add_handler(on_delete=self._claim_gone)

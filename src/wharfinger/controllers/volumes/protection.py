@@ -30,7 +30,7 @@ class ClaimProtection(ContextController[str]):
     def __init__(self, context: ControllerContext) -> None:
         super().__init__(context)
         self._claims = context.informers.of(PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim)
-        self._pods = context.informers.of(PODS, Pod)
+        self._pods = context.pods
         self._users = self._pods.index("claims", _claims_of)
         self._due: dict[str, set[str]] = {}  # by namespace: claims to check
         self._claims.add_handler(self._claim_seen, lambda old, new: self._claim_seen(new))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from wharfinger.api.kinds.builtin import EVENTS, NAMESPACES, NODES, PODS
@@ -9,13 +10,14 @@ from wharfinger.api.registry import Document
 from wharfinger.dashboard.state import Visible
 from wharfinger.dashboard.usage import allocatable, is_over
 from wharfinger.dashboard.views.nodes import is_ready, totals
-from wharfinger.dashboard.views.objects import event_row
+from wharfinger.dashboard.views.objects import event_row, place
 from wharfinger.dashboard.views.waiting import causes
 
 EVENTS_SHOWN = 12
 REFUSALS = frozenset(
     ("FailedCreate", "FailedAdmission", "Rejected", "PolicyViolation", "Forbidden", "FailedScheduling")
 )
+_PREEMPTOR = re.compile(r"^Preempted by pod (\S+)")
 PREEMPTIONS = frozenset(("Preempted", "Evicted", "TaintManagerEviction", "Preempting", "EvictedByMigration"))
 
 
@@ -39,7 +41,7 @@ def overview(
         "totals": totals(map(allocatable, nodes), (usage.requested.get(name, {}) for name in names)),
         "causes": causes(waiting),
         "promises": _promises(screens),
-        "events": latest(visible.objects(EVENTS), REFUSALS | PREEMPTIONS, EVENTS_SHOWN),
+        "events": _with_preemptors(latest(visible.objects(EVENTS), REFUSALS | PREEMPTIONS, EVENTS_SHOWN), pods),
     }
 
 
@@ -52,6 +54,22 @@ def latest(events: Iterable[Document], reasons: frozenset[str], most: int) -> li
         if len(seen) >= most:
             break
     return list(seen.values())
+
+
+def _with_preemptors(rows: list[Document], pods: Iterable[Document]) -> list[Document]:
+    """The scheduler names the pod that preempts by its uid; people know its name."""
+    found = {id(row): told[1] for row in rows if (told := _PREEMPTOR.search(row["message"]))}
+    wanted = set(found.values())
+    names = {
+        pod["metadata"]["uid"]: "{namespace}/{name}".format(**place(pod))
+        for pod in (pods if wanted else ())
+        if pod["metadata"]["uid"] in wanted
+    }
+    for row in rows:
+        uid = found.get(id(row), "")
+        if uid in names:
+            row["message"] = row["message"].replace(uid, names[uid])
+    return rows
 
 
 def _promises(screens: Mapping[str, Mapping[str, Sequence[Document]]]) -> list[Document]:
@@ -88,7 +106,7 @@ def _promises(screens: Mapping[str, Mapping[str, Sequence[Document]]]) -> list[D
                 "name": f"{row['namespace']}/{row['name']}: {row['resource']}",
                 "screen": "promises",
                 "used": row["percent"],
-                "text": f"{row['used']} of {row['hard']}",
+                "text": row["text"],
                 "problem": "",
             }
         )

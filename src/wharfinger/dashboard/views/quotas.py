@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from wharfinger.api.quantity import BadQuantity, parse_nano
+from wharfinger.api.quantity import NANO, BadQuantity, family, parse_nano
 from wharfinger.api.registry import Document
+
+_UNITS = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
 
 
 def quota_rows(quotas: Iterable[Document]) -> list[Document]:
@@ -22,9 +24,28 @@ def quota_rows(quotas: Iterable[Document]) -> list[Document]:
                     "hard": str(hard),
                     "used": str(used.get(resource, 0)),
                     "percent": _percent(used.get(resource, 0), hard),
+                    "text": f"{readable(used.get(resource, 0), hard)} of {readable(hard, hard)}",
                 }
             )
     return sorted(rows, key=lambda row: (row["namespace"], row["name"], row["resource"]))
+
+
+def readable(quantity: object, like: object) -> str:
+    """A quantity for people, such as `21.6` for `21600m`, in the family of units of another one."""
+    try:
+        amount = parse_nano(str(quantity)) / NANO
+        if family(str(like)) != "binary":
+            return _trimmed(amount)
+    except BadQuantity:
+        return str(quantity)
+    for unit, size in _UNITS:
+        if amount >= size:
+            return f"{_trimmed(amount / size)} {unit}"
+    return _trimmed(amount)
+
+
+def _trimmed(amount: float) -> str:
+    return f"{amount:,.1f}".removesuffix(".0") if amount >= 10 else f"{amount:.3g}"
 
 
 def _percent(used: object, hard: object) -> int:

@@ -31,14 +31,9 @@ class Interference:
             if before["spec"] != after["spec"] or before["metadata"].get("labels") != after["metadata"].get("labels"):
                 self.note(node, "pods", change.version)
             return None
-        decision = self.decision(after["metadata"]["uid"], node)
+        decision = self._history.decision(after["metadata"]["uid"], node)
         self.note(node, "pods", change.version, None if decision is None else decision.run)
         return decision
-
-    def decision(self, uid: str, node: str) -> TracedDecision | None:
-        """The decision that put something on a node, unless another hand did, or one that has ended since."""
-        found = self._history.decisions.get(uid)
-        return found if found is not None and found.node == node and found.run.alive else None
 
     def excuses(self, node: str, decision: TracedDecision) -> bool:
         """Whether others changed something there that the decision could not know."""

@@ -66,7 +66,7 @@ class NoOvercommit(Invariant):
                 use.pods[uid] = after
             return
         self._put(use, uid, after, wanted)
-        decision = self._decision(uid, now)
+        decision = self.history.decision(uid, now)
         use.others["pods"][None if decision is None else decision.run] = change.version
         if decision is not None:
             yield from self._check(now, decision, f"pod {_title(after)}", uid, wanted, after)
@@ -101,7 +101,7 @@ class NoOvercommit(Invariant):
         known = use.reservations.get(uid)
         use.reservations[uid] = new
         if known is None:
-            decision = self._decision(uid, node)
+            decision = self.history.decision(uid, node)
             use.others["reservations"][None if decision is None else decision.run] = change.version
             if decision is not None and not _waited(change.before):
                 wanted = amounts(new["status"].get("allocatable"))
@@ -110,11 +110,6 @@ class NoOvercommit(Invariant):
             use.others["reservations"][None] = change.version
 
     # -- the check
-
-    def _decision(self, uid: str, node: str) -> TracedDecision | None:
-        """The decision that put something there, unless another hand did, or one that has ended since."""
-        found = self.history.decisions.get(uid)
-        return found if found is not None and found.node == node and found.run.alive else None
 
     def _excused(self, use: NodeUse, decision: TracedDecision) -> bool:
         return any(

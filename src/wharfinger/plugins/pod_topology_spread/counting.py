@@ -8,7 +8,8 @@ import numpy as np
 
 from wharfinger.api.taints import has_untolerated_taint
 from wharfinger.framework.columns import Bools, Ints, LabelColumn, Rows
-from wharfinger.framework.counters import PodSelection, RowCounter
+from wharfinger.framework.counters import RowCounter
+from wharfinger.framework.label_index import PodSelection
 from wharfinger.framework.plugin import Prepared, Scope
 from wharfinger.framework.pod_selectors import NOTHING
 from wharfinger.framework.shapes import Shape
@@ -138,7 +139,7 @@ class SpreadCounts(Prepared):
         # As upstream (countPodsMatchSelector), an empty selector counts no pods, although it matches all.
         selector = NOTHING if constraint.selector.empty else constraint.selector
         selection = PodSelection(((frozenset((self._shape.namespace,)), selector),), ignore_terminating=True)
-        counter = self._tables.counters.row_counter(selection, self._tables.placed())
+        counter = self._tables.counters.row_counter(selection)
         return Domains(constraint, self._tables.label(constraint.topology_key), counter, self._shape.labels)
 
     def _refresh(self) -> None:

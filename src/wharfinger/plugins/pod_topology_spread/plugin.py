@@ -74,6 +74,7 @@ class PodTopologySpread(Plugin):
         self._defaults = SYSTEM_DEFAULTS if self._system else args.default_constraints
         self._hard_defaults = any(each.when_unsatisfiable == "DoNotSchedule" for each in self._defaults)
         self._selectors: dict[str, dict[tuple[str, str], Any]] = {}  # namespace to (kind, name) to selector
+        self._services: dict[str, dict[str, Requirements]] = {}  # namespace to name to selector, if it has one
         self.versions: dict[str, int] = {}  # namespace to the number of times its selectors changed
 
     def observe(self, kind: str, old: Any, new: Any) -> None:
@@ -87,6 +88,11 @@ class PodTopologySpread(Plugin):
             owners.pop((kind, metadata.name), None)
         else:
             owners[kind, metadata.name] = after
+        if kind == "Service":
+            services = self._services.setdefault(metadata.namespace, {})
+            services.pop(metadata.name, None)
+            if after:
+                services[metadata.name] = exact_labels(after)
         self.versions[metadata.namespace] = self.versions.get(metadata.namespace, 0) + 1
         self.tables.changed(versions=True)
 
@@ -125,9 +131,9 @@ class PodTopologySpread(Plugin):
         metadata = pod.metadata
         owners = self._selectors.get(metadata.namespace, {})
         labels: dict[str, str] = {}
-        for (kind, _), selector in owners.items():
-            if kind == "Service" and selector and matches(exact_labels(selector), metadata.labels):
-                labels |= selector
+        for name, selector in self._services.get(metadata.namespace, {}).items():
+            if matches(selector, metadata.labels):
+                labels |= owners["Service", name]
         owner = metadata.controller
         if owner is None:
             return exact_labels(labels)

@@ -33,6 +33,7 @@ from wharfinger.api.views import (
 )
 from wharfinger.client.events import EventRecorder
 from wharfinger.client.http import HttpClient
+from wharfinger.client.tasks import cancel
 from wharfinger.client.timers import SystemClock
 from wharfinger.controllers.provision_faults import PROVISIONING, PROVISIONING_TIME, ProvisionFaults
 from wharfinger.controllers.volumes.provisioner import (
@@ -71,8 +72,7 @@ class Drivers:
 
     async def close(self) -> None:
         if self._working is not None:
-            self._working.cancel()
-            await asyncio.gather(self._working, return_exceptions=True)
+            await cancel([self._working])
             await self._recorder.stop()
 
     async def _run(self) -> None:

@@ -11,7 +11,7 @@ from wharfinger.api.registry import Resource
 from wharfinger.scenario.document import Expectation, Scenario
 from wharfinger.scenario.extension import Extensions
 
-LONGEST = 60.0  # seconds of virtual time that a scenario may need
+LONGEST = 100.0  # seconds of virtual time that a scenario, or one of its expectations, may need
 LATEST = 25.0  # seconds that a binding may be delayed: API servers wait for 30 at most
 _OTHERS, _OF_THE_CLUSTER = "others", "of the cluster"
 LEAVING: Sequence[Resource | str] = (_OTHERS, PODS, PERSISTENT_VOLUME_CLAIMS, _OF_THE_CLUSTER, NODES)
@@ -26,9 +26,9 @@ def why_not(scenario: Scenario, *, restarts: bool = False, webhook: bool = False
         return "it checks invariants, which needs a simulation"
     for step in scenario.steps:
         if (step.at or 0.0) > LONGEST:
-            return "it needs more than a minute of virtual time"
+            return f"it needs more than {LONGEST:.0f} seconds of virtual time"
         if any((expectation.within or 0.0) > LONGEST for expectation in step.expect):
-            return "an expectation waits for more than a minute"
+            return f"an expectation waits for more than {LONGEST:.0f} seconds"
         for fault in step.faults:
             if fault.bind and not webhook:
                 return "it lets bindings fail or be slow (see --webhook)"

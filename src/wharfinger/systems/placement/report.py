@@ -12,14 +12,7 @@ from wharfinger.api.conditions import find_condition, statuses
 from wharfinger.api.registry import Document, Resource
 from wharfinger.api.wording import listed, object_name
 from wharfinger.contributions import ComparedKey, ReportSection, Sample, SystemReport
-from wharfinger.systems.placement.kinds.names import (
-    ADDON_PLACEMENT_SCORES,
-    MANAGED_CLUSTER_SET_BINDINGS,
-    MANAGED_CLUSTER_SETS,
-    MANAGED_CLUSTERS,
-    PLACEMENT_DECISIONS,
-    PLACEMENTS,
-)
+from wharfinger.systems.placement.kinds.names import PLACEMENT_DECISIONS, PLACEMENTS, RESOURCES
 from wharfinger.systems.placement.kinds.views import GROUP_INDEX_LABEL, GROUP_NAME_LABEL, PLACEMENT_LABEL
 from wharfinger.systems.placement.rules.extras import REPLICAS
 from wharfinger.systems.placement.rules.pages import decided_clusters
@@ -31,14 +24,7 @@ class PlacementReport(SystemReport):
     kinds = (PLACEMENTS, PLACEMENT_DECISIONS)
     compared_noun = "placement"
     screen = "fleet"
-    screen_kinds = (
-        MANAGED_CLUSTERS,
-        MANAGED_CLUSTER_SETS,
-        MANAGED_CLUSTER_SET_BINDINGS,
-        ADDON_PLACEMENT_SCORES,
-        PLACEMENTS,
-        PLACEMENT_DECISIONS,
-    )
+    screen_kinds = RESOURCES
     sample = Sample(
         files("wharfinger.systems.placement").joinpath("samples"),
         hints=("wharf explain placement sample/roomiest",),

@@ -20,6 +20,7 @@ from wharfinger.api.kinds.builtin import LEASES
 from wharfinger.api.registry import Document, Resource
 from wharfinger.api.times import format_micro_time, format_time
 from wharfinger.client.interface import Client
+from wharfinger.client.tasks import cancel
 from wharfinger.scenario.document import Scenario, ScenarioFault
 from wharfinger.scenario.extension import ScenarioExtension
 from wharfinger.systems.placement.controllers.clusters import AGENT_STOPPED, AVAILABLE, JOINED, LEASE
@@ -129,8 +130,7 @@ class ClusterAgents:
 
     async def close(self) -> None:
         if self._renewing is not None:
-            self._renewing.cancel()
-            await asyncio.gather(self._renewing, return_exceptions=True)
+            await cancel([self._renewing])
 
     async def _renew(self) -> None:
         while True:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
-
-import msgspec
 
 from wharfinger.api.conditions import find_condition
 from wharfinger.api.registry import Document, Resource
-from wharfinger.api.times import parse_time
-from wharfinger.api.views import view
+from wharfinger.api.times import time_or_none
+from wharfinger.api.views.base import readable_views
 from wharfinger.systems.placement.controllers.cache import PlacementCache
 from wharfinger.systems.placement.controllers.sets import DEFAULT_SETS
 from wharfinger.systems.placement.kinds.names import (
@@ -31,7 +28,6 @@ from wharfinger.systems.placement.kinds.views import (
 from wharfinger.systems.placement.rules.explain import explain
 from wharfinger.systems.placement.rules.pipeline import schedule
 
-T = TypeVar("T")
 _EXPLAINED = 50  # placements that are explained
 
 Objects = Callable[[Resource], Sequence[Document]]
@@ -46,18 +42,18 @@ def _placements(objects: Objects, now: float) -> list[Document]:
     cache = PlacementCache(lambda key: None, lambda: now)
     for document in objects(MANAGED_CLUSTERS):
         cache.put_cluster(document)
-    sets = _views(objects(MANAGED_CLUSTER_SETS), ManagedClusterSet)
+    sets = readable_views(objects(MANAGED_CLUSTER_SETS), ManagedClusterSet)
     known = {each.metadata.name for each in sets}
     missing = [{"metadata": {"name": name}, "spec": spec} for name, spec in DEFAULT_SETS.items() if name not in known]
-    for each in (*sets, *_views(missing, ManagedClusterSet)):
+    for each in (*sets, *readable_views(missing, ManagedClusterSet)):
         cache.put_set(each)
-    for binding in _views(objects(MANAGED_CLUSTER_SET_BINDINGS), ManagedClusterSetBinding):
+    for binding in readable_views(objects(MANAGED_CLUSTER_SET_BINDINGS), ManagedClusterSetBinding):
         cache.put_binding(binding)
-    for score in _views(objects(ADDON_PLACEMENT_SCORES), AddOnPlacementScore):
+    for score in readable_views(objects(ADDON_PLACEMENT_SCORES), AddOnPlacementScore):
         cache.put_score(None, score)
-    for page in _views(objects(PLACEMENT_DECISIONS), PlacementDecision):
+    for page in readable_views(objects(PLACEMENT_DECISIONS), PlacementDecision):
         cache.put_page(page)
-    for placement in _views(objects(PLACEMENTS), Placement):
+    for placement in readable_views(objects(PLACEMENTS), Placement):
         cache.put_placement(placement)
     rows = []
     for key in sorted(cache.placements)[:_EXPLAINED]:
@@ -75,26 +71,9 @@ def _cluster(document: Document) -> Document:
         "name": metadata["name"],
         "available": available.get("status") or "Unknown",
         "message": available.get("message") or ("" if available else "no agent has reported yet"),
-        "since": _time(available.get("lastTransitionTime") or metadata.get("creationTimestamp")),
+        "since": time_or_none(available.get("lastTransitionTime")),
         "labels": metadata.get("labels") or {},
         "taints": (document.get("spec") or {}).get("taints") or [],
         "allocatable": status.get("allocatable") or {},
         "version": (status.get("version") or {}).get("kubernetes") or "",
     }
-
-
-def _views(documents: Sequence[Document], kind: type[T]) -> list[T]:
-    found = []
-    for document in documents:
-        try:
-            found.append(view(document, kind))
-        except msgspec.ValidationError:
-            continue
-    return found
-
-
-def _time(text: object) -> float | None:
-    try:
-        return parse_time(str(text)) if text else None
-    except ValueError:
-        return None

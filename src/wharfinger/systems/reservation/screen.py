@@ -10,7 +10,7 @@ import msgspec
 from wharfinger.api.quantity import BadQuantity, milli_value, value
 from wharfinger.api.registry import Document, Resource
 from wharfinger.api.resources import CPU
-from wharfinger.api.times import parse_time
+from wharfinger.api.times import time_or_none
 from wharfinger.api.views import view
 from wharfinger.systems.reservation.kinds.names import POD_MIGRATION_JOBS, RESERVATION_SETS, RESERVATIONS
 from wharfinger.systems.reservation.kinds.views import Reservation
@@ -57,7 +57,7 @@ def _reservation(document: Document, now: float) -> Document:
         "name": metadata["name"],
         "phase": phase,
         "node": node,
-        "start": _time(metadata.get("creationTimestamp")) or now,
+        "start": time_or_none(metadata.get("creationTimestamp")) or now,
         "end": _end(document),
         "owners": owners,
         "for": _wanted_owners(document),
@@ -127,7 +127,7 @@ def _migration(document: Document) -> Document:
         "paused": bool(spec.get("paused")),
         "node": status.get("nodeName") or "",
         "message": status.get("message") or status.get("reason") or "",
-        "start": _time(document["metadata"].get("creationTimestamp")),
+        "start": time_or_none(document["metadata"].get("creationTimestamp")),
     }
 
 
@@ -139,10 +139,3 @@ def _amounts(quantities: Mapping[str, Any] | None) -> dict[str, int]:
         except BadQuantity:
             continue
     return found
-
-
-def _time(text: object) -> float | None:
-    try:
-        return parse_time(str(text)) if text else None
-    except ValueError:
-        return None

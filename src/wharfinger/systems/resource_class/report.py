@@ -7,7 +7,7 @@ from importlib.resources import files
 from typing import Any
 
 from wharfinger.api.conditions import statuses
-from wharfinger.api.kinds.builtin import NODES, PODS
+from wharfinger.api.kinds.builtin import NODES, PODS, STATEFUL_SETS
 from wharfinger.api.registry import Document, Resource
 from wharfinger.contributions import ComparedKey, Sample, SystemReport
 from wharfinger.systems.resource_class.kinds.names import NODE_COMPUTE_RESOURCES, RESOURCE_CLASSES
@@ -18,7 +18,12 @@ class ResourceClassReport(SystemReport):
     compared_noun = "class"
     screen = "promises"
     screen_kinds = (RESOURCE_CLASSES, NODE_COMPUTE_RESOURCES, NODES, PODS)
-    sample = Sample(files("wharfinger.systems.resource_class").joinpath("samples"), hints=("wharf classes",))
+    sample = Sample(
+        files("wharfinger.systems.resource_class").joinpath("samples"),
+        hints=("wharf classes",),
+        # The pod that preempts comes after it.
+        ready={STATEFUL_SETS.kind: lambda workload: (workload.get("status") or {}).get("readyReplicas") == 1},
+    )
 
     def screen_view(self, objects: Callable[[Resource], Sequence[Document]], now: float) -> dict[str, list[Document]]:
         from wharfinger.systems.resource_class.screen import classes

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-import msgspec
-
 from wharfinger.api.kinds.builtin import NODES, PODS
 from wharfinger.api.registry import Document, Resource
-from wharfinger.api.views import Node, Pod, view
+from wharfinger.api.views import Node, Pod
+from wharfinger.api.views.base import readable_views
 from wharfinger.systems.resource_class.kinds.names import NODE_COMPUTE_RESOURCES, RESOURCE_CLASSES
 from wharfinger.systems.resource_class.kinds.views import NodeComputeResources, ResourceClass
 from wharfinger.systems.resource_class.plugin.report import ClassLine, report
@@ -63,18 +62,8 @@ def _lines(objects: Objects) -> list[ClassLine]:
     if not known and not groups:
         return []
     return report(
-        _views(known, ResourceClass),
-        _views(objects(NODES), Node),
-        _views(groups, NodeComputeResources),
-        _views(objects(PODS), Pod),
+        readable_views(known, ResourceClass),
+        readable_views(objects(NODES), Node),
+        readable_views(groups, NodeComputeResources),
+        readable_views(objects(PODS), Pod),
     )
-
-
-def _views(documents: Sequence[Document], kind: type[T]) -> list[T]:
-    found = []
-    for document in documents:
-        try:
-            found.append(view(document, kind))
-        except msgspec.ValidationError:
-            continue
-    return found

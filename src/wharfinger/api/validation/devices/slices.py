@@ -109,19 +109,25 @@ def _immutable_faults(spec: Document, before: Document) -> Faults:
             yield immutable(f"spec.{field}", spec.get(field) if field == "nodeName" else spec.get(field) or "")
 
 
-def _node_faults(spec: Document, path: str) -> Faults:
-    """Where the devices of a slice are: in one of four ways."""
-    given = []
-    node, selector = spec.get("nodeName"), spec.get("nodeSelector")
+def _node_or_selector_faults(given: list[str], place: Document, path: str, when_empty: str) -> Faults:
+    """The node or the nodes of a slice or a device. Adds to `given` which of the fields are set."""
+    node, selector = place.get("nodeName"), place.get("nodeSelector")
     if node is not None and not node:
-        yield invalid(f"{path}.nodeName", node, "must be either unset or set to a non-empty string")
+        yield invalid(f"{path}.nodeName", node, when_empty)
     elif node is not None:
         given.append("`nodeName`")
         yield from name_faults(dns_subdomain, node, f"{path}.nodeName")
     if selector is not None:
         given.append("`nodeSelector`")
         yield from node_selector_faults(selector, f"{path}.nodeSelector")
-        terms = selector.get("nodeSelectorTerms") or []
+
+
+def _node_faults(spec: Document, path: str) -> Faults:
+    """Where the devices of a slice are: in one of four ways."""
+    given: list[str] = []
+    yield from _node_or_selector_faults(given, spec, path, "must be either unset or set to a non-empty string")
+    if spec.get("nodeSelector") is not None:
+        terms = spec["nodeSelector"].get("nodeSelectorTerms") or []
         if len(terms) != 1:
             here = f"{path}.nodeSelector.nodeSelectorTerms"
             yield invalid(here, internal_terms(terms), "must have exactly one node selector term")
@@ -222,15 +228,8 @@ def _device_node_faults(device: Document, path: str, per_device: bool) -> Faults
             detail = "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to true in the ResourceSlice spec"
             yield invalid(path, None, detail)
         return
-    given = []
-    if node is not None and not node:
-        yield invalid(f"{path}.nodeName", node, "must not be empty")
-    elif node is not None:
-        given.append("`nodeName`")
-        yield from name_faults(dns_subdomain, node, f"{path}.nodeName")
-    if selector is not None:
-        given.append("`nodeSelector`")
-        yield from node_selector_faults(selector, f"{path}.nodeSelector")
+    given: list[str] = []
+    yield from _node_or_selector_faults(given, device, path, "must not be empty")
     if everywhere:
         given.append("`allNodes`")
     elif everywhere is not None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from wharfinger.admission.rbac import Attributes
 from wharfinger.admission.request import Request, Review
-from wharfinger.api.kinds.builtin import NAMESPACES, SUBJECT_ACCESS_REVIEWS
+from wharfinger.api.kinds.builtin import NAMESPACES
 from wharfinger.api.views.meta import Metadata
+from wharfinger.client.access_reviews import is_allowed
 from wharfinger.client.interface import Client
 from wharfinger.client.timers import SystemClock
 from wharfinger.systems.placement.admission.reviewers import ClusterDefaultsReviewer, ShapeReviewer, needed
@@ -28,34 +28,9 @@ class RightsHandler(WebhookHandler):
 
     async def review(self, request: Request, *, mutating: bool) -> Answer:
         for right in needed(request):
-            if not await self._allowed(right.question):
+            if not await is_allowed(self._client, right.question):
                 return Answer(Review(denied=right.refusal))
         return Answer()
-
-    async def _allowed(self, question: Attributes) -> bool:
-        user = question.user
-        attributes = {
-            "verb": question.verb,
-            "group": question.group,
-            "resource": question.resource,
-            "subresource": question.subresource,
-            "name": question.name,
-        }
-        spec = {
-            "resourceAttributes": attributes,
-            "user": user.name,
-            "groups": list(user.groups),
-            "uid": user.uid,
-            "extra": {key: list(values) for key, values in user.extra.items()},
-        }
-        document = {
-            "apiVersion": SUBJECT_ACCESS_REVIEWS.api_version,
-            "kind": SUBJECT_ACCESS_REVIEWS.kind,
-            "metadata": {},
-            "spec": spec,
-        }
-        answer = await self._client.create(SUBJECT_ACCESS_REVIEWS, document)
-        return bool((answer.get("status") or {}).get("allowed"))
 
 
 def handlers(context: WebhookContext) -> list[WebhookHandler]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from wharfinger.cli.asking import ask, split_name, state_options
+from wharfinger.cli.asking import ExplainOptions, explain_options, namespace_option, split_name
 from wharfinger.cli.completing import names_of
 
 if TYPE_CHECKING:
@@ -19,15 +19,12 @@ if TYPE_CHECKING:
 
 @click.command("placement")
 @click.argument("placement", metavar="[NAMESPACE/]NAME", shell_complete=names_of("placements"))
-@state_options
+@explain_options
+@namespace_option
 def command(
     placement: str,
     namespace: str,
-    paths: tuple[str, ...],
-    everything: bool,
-    output: str,
-    kubeconfig: str | None,
-    context: str | None,
+    options: ExplainOptions,
 ) -> None:
     """Show which clusters a placement selects, and for each cluster its score from each prioritizer, or the filter that
     rejects it and why.
@@ -37,21 +34,12 @@ def command(
       wharf explain placement apps/web -f fleet.yaml
     """
     namespace, name = split_name(placement, "the placement", namespace)
-    story = ask(
+    story = options.ask(
         lambda client, clock, configuration, registry: explain_placement(
             client, clock, configuration, registry, namespace, name
-        ),
-        paths,
-        None,
-        kubeconfig,
-        context,
+        )
     )
-    if output == "table":
-        click.echo(placement_text(story, everything=everything))
-    else:
-        from wharfinger.cli.output import emit
-
-        emit(story.document(), output, kind="PlacementExplanation")
+    options.show("PlacementExplanation", story, placement_text)
 
 
 async def explain_placement(

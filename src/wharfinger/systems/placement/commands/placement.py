@@ -8,16 +8,12 @@ from typing import Any
 import click
 
 from wharfinger.cli.component import HealthEndpoint, Running, Turn, metrics_options, read_configuration, run_component
-from wharfinger.cli.options import cluster_options, open_client
+from wharfinger.cli.options import EXISTING_FILE, cluster_options, open_client
 
 
 @click.command
 @cluster_options
-@click.option(
-    "--config",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A WharfingerConfiguration file; only its placement block is used.",
-)
+@click.option("--config", type=EXISTING_FILE, help="A WharfingerConfiguration file; only its placement block is used.")
 @click.option(
     "--leader-elect/--no-leader-elect",
     default=True,
@@ -54,9 +50,7 @@ async def _run(
     *,
     leader_elect: bool,
     leader_elect_namespace: str,
-    metrics_port: int | None,
-    metrics_host: str,
-    metrics_tls: bool,
+    endpoint: HealthEndpoint,
     debug_port: int | None,
 ) -> None:
     from prometheus_client import CollectorRegistry
@@ -82,7 +76,7 @@ async def _run(
         debug = None
         if debug_port is not None:
             scheduling = next(each for each in controllers if isinstance(each, PlacementController))
-            debug = DebugServer(PlacementDebug(scheduling), writer, host=metrics_host, port=debug_port)
+            debug = DebugServer(PlacementDebug(scheduling), writer, host=endpoint.host, port=debug_port)
             await debug.start()
         try:
             await run_controllers(controllers, informers, turn)
@@ -91,5 +85,5 @@ async def _run(
                 await debug.stop()
             await recorder.stop()
 
-    running = Running(leader_elect, HealthEndpoint(metrics_port, metrics_host, metrics_tls), leader_elect_namespace)
+    running = Running(leader_elect, endpoint, leader_elect_namespace)
     await run_component(client, "wharf-placement", control, clock=clock, metrics=metrics, running=running)

@@ -9,7 +9,7 @@ import click
 
 from wharfinger.cli.completing import names_of
 from wharfinger.cli.exit_status import InputError
-from wharfinger.cli.options import cluster_options, open_client
+from wharfinger.cli.options import EXISTING_FILE, cluster_options, open_client
 from wharfinger.systems.placement.commands.capacity import capacity
 
 
@@ -107,7 +107,7 @@ async def _agent(
 @command.command
 @cluster_options
 @click.option(
-    "-f", "--file", "path", required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    "-f", "--file", "path", required=True, type=EXISTING_FILE,
     help="The PrometheusScores document.",
 )  # fmt: skip
 @click.option("--once", is_flag=True, help="Measure and publish once, then exit.")

@@ -7,28 +7,17 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, field
 
+from wharfinger.api.columns.cells import AGE
 from wharfinger.api.fields import FieldError, invalid
 from wharfinger.api.names import dns_label, qualified_name
-from wharfinger.api.registry import Column, Document, Kind
-from wharfinger.api.schema.models import (
-    Conditions,
-    Int32,
-    Model,
-    Quantity,
-    Time,
-    defaulter,
-    doc,
-    keyed,
-    kind_schema,
-    validator,
-)
+from wharfinger.api.registry import Column, Document
+from wharfinger.api.schema.models import Conditions, Int32, Model, Quantity, Time, defaulter, doc, keyed, model_kind
 from wharfinger.api.selectors import LabelSelector
 from wharfinger.api.validation.selectors import each, label_selector_faults
 from wharfinger.systems.placement.kinds.names import (
     MANAGED_CLUSTER_SET_BINDINGS,
     MANAGED_CLUSTER_SETS,
     MANAGED_CLUSTERS,
-    OCM,
 )
 from wharfinger.systems.placement.kinds.placement import condition_column, with_spec
 
@@ -181,14 +170,10 @@ def _set_faults(document: Document, old: Document | None) -> Iterator[FieldError
     yield from label_selector_faults(selector, "spec.clusterSelector.labelSelector")
 
 
-MANAGED_CLUSTER = Kind(
-    OCM,
-    MANAGED_CLUSTERS.kind,
-    MANAGED_CLUSTERS.plural,
-    versions=("v1",),
-    namespaced=False,
+MANAGED_CLUSTER = model_kind(
+    MANAGED_CLUSTERS,
+    ManagedClusterModel,
     short_names=("mcl", "mcls"),
-    status=True,
     name_faults=dns_label,  # also the name of the cluster's namespace
     columns=(
         Column(
@@ -201,45 +186,30 @@ MANAGED_CLUSTER = Kind(
         condition_column(
             "Available", "ManagedClusterConditionAvailable", "status", "Whether the cluster is available."
         ),
-        Column("Age", "metadata.creationTimestamp", type="date"),
+        AGE,
     ),
     default=with_spec(defaulter(ManagedClusterModel)),
-    validate=validator(ManagedClusterModel, _cluster_faults),
-    schema=lambda version: kind_schema(ManagedClusterModel),
-    ours=True,
+    faults=_cluster_faults,
 )
-MANAGED_CLUSTER_SET = Kind(
-    OCM,
-    MANAGED_CLUSTER_SETS.kind,
-    MANAGED_CLUSTER_SETS.plural,
-    versions=("v1beta2",),
-    namespaced=False,
+MANAGED_CLUSTER_SET = model_kind(
+    MANAGED_CLUSTER_SETS,
+    ManagedClusterSetModel,
     short_names=("mclset", "mclsets"),
-    status=True,
     columns=(
         condition_column("Empty", "ClusterSetEmpty", "status", "Whether the set has no members."),
-        Column("Age", "metadata.creationTimestamp", type="date"),
+        AGE,
     ),
     default=with_spec(defaulter(ManagedClusterSetModel)),
-    validate=validator(ManagedClusterSetModel, _set_faults),
-    schema=lambda version: kind_schema(ManagedClusterSetModel),
-    ours=True,
+    faults=_set_faults,
 )
-MANAGED_CLUSTER_SET_BINDING = Kind(
-    OCM,
-    MANAGED_CLUSTER_SET_BINDINGS.kind,
-    MANAGED_CLUSTER_SET_BINDINGS.plural,
-    versions=("v1beta2",),
+MANAGED_CLUSTER_SET_BINDING = model_kind(
+    MANAGED_CLUSTER_SET_BINDINGS,
+    ManagedClusterSetBindingModel,
     short_names=("mclsetbinding", "mclsetbindings"),
-    status=True,
     columns=(
         condition_column("Bound", "Bound", "status", "Whether the set exists."),
-        Column("Age", "metadata.creationTimestamp", type="date"),
+        AGE,
     ),
-    default=defaulter(ManagedClusterSetBindingModel),
-    validate=validator(ManagedClusterSetBindingModel),
-    schema=lambda version: kind_schema(ManagedClusterSetBindingModel),
-    ours=True,
 )
 
 KINDS = (MANAGED_CLUSTER, MANAGED_CLUSTER_SET, MANAGED_CLUSTER_SET_BINDING)

@@ -11,3 +11,12 @@ MANAGED_CLUSTER_SET_BINDINGS = Resource(OCM, "v1beta2", "managedclustersetbindin
 PLACEMENTS = Resource(OCM, "v1beta1", "placements", "Placement")
 PLACEMENT_DECISIONS = Resource(OCM, "v1beta1", "placementdecisions", "PlacementDecision")
 ADDON_PLACEMENT_SCORES = Resource(OCM, "v1alpha1", "addonplacementscores", "AddOnPlacementScore")
+RESOURCES = (
+    MANAGED_CLUSTERS,
+    MANAGED_CLUSTER_SETS,
+    MANAGED_CLUSTER_SET_BINDINGS,
+    PLACEMENTS,
+    PLACEMENT_DECISIONS,
+    ADDON_PLACEMENT_SCORES,
+)
+"""All kinds of this system."""

@@ -25,6 +25,7 @@ from wharfinger.api.schema.models import (
     doc,
     keyed,
     kind_schema,
+    model_kind,
     validator,
 )
 from wharfinger.api.schema.tree import RULES
@@ -99,6 +100,9 @@ _Weight = Annotated[
 ]
 
 
+_Mode = Annotated[str, doc("Additive: in addition to Balance and Steady with weight 1. Exact: only these.")]
+
+
 class PrioritizerModel(Model):
     """A score and its weight."""
 
@@ -109,9 +113,7 @@ class PrioritizerModel(Model):
 class PrioritizerPolicyModel(Model):
     """How clusters are ranked."""
 
-    mode: Annotated[str, doc("Additive: in addition to Balance and Steady with weight 1. Exact: only these.")] = (
-        "Additive"
-    )
+    mode: _Mode = "Additive"
     configurations: Annotated[list[PrioritizerModel], doc("The prioritizers.")] = field(default_factory=list)
 
 
@@ -134,9 +136,7 @@ class OldPrioritizerModel(Model):
 class OldPrioritizerPolicyModel(Model):
     """How clusters are ranked."""
 
-    mode: Annotated[str, doc("Additive: in addition to Balance and Steady with weight 1. Exact: only these.")] = (
-        "Additive"
-    )
+    mode: _Mode = "Additive"
     configurations: Annotated[list[OldPrioritizerModel], doc("The prioritizers.")] = field(default_factory=list)
 
 
@@ -210,8 +210,8 @@ class DecisionStrategyModel(Model):
     group_strategy: GroupStrategyModel = field(default_factory=GroupStrategyModel)
 
 
-class PlacementSpecModel(Model):
-    """Which clusters to select."""
+class CommonSpecModel(Model):
+    """What the specs of all versions have in common."""
 
     cluster_sets: Annotated[
         list[str], doc("The cluster sets to select from. Defaults to all sets bound to the namespace.")
@@ -222,7 +222,6 @@ class PlacementSpecModel(Model):
     predicates: Annotated[list[PredicateModel], doc("Requirements, ORed. If empty, every cluster matches.")] = field(
         default_factory=list
     )
-    prioritizer_policy: PrioritizerPolicyModel = field(default_factory=PrioritizerPolicyModel)
     tolerations: Annotated[list[TolerationModel], doc("Taints that are tolerated.")] = field(default_factory=list)
     spread_policy: SpreadPolicyModel = field(default_factory=SpreadPolicyModel)
     decision_strategy: DecisionStrategyModel = field(default_factory=DecisionStrategyModel)
@@ -234,24 +233,16 @@ class PlacementSpecModel(Model):
     ] = "1m"
 
 
-class OldPlacementSpecModel(Model):
+class PlacementSpecModel(CommonSpecModel):
     """Which clusters to select."""
 
-    cluster_sets: list[str] = field(default_factory=list)
-    number_of_clusters: (
-        Annotated[Int32, Meta(ge=0), doc("The number of clusters to select. Defaults to all that match.")] | None
-    ) = None
-    predicates: list[PredicateModel] = field(default_factory=list)
+    prioritizer_policy: PrioritizerPolicyModel = field(default_factory=PrioritizerPolicyModel)
+
+
+class OldPlacementSpecModel(CommonSpecModel):
+    """Which clusters to select."""
+
     prioritizer_policy: OldPrioritizerPolicyModel = field(default_factory=OldPrioritizerPolicyModel)
-    tolerations: list[TolerationModel] = field(default_factory=list)
-    spread_policy: SpreadPolicyModel = field(default_factory=SpreadPolicyModel)
-    decision_strategy: DecisionStrategyModel = field(default_factory=DecisionStrategyModel)
-    sort_by: Literal["ClusterName", "Score"] = "ClusterName"
-    score_rate_limit: Annotated[
-        str,
-        Meta(pattern=r"^[0-9]+[hms]$"),
-        doc("The minimum interval between writes that change only scores.", **_COUNTABLE),
-    ] = "1m"
 
 
 class DecisionGroupStatusModel(Model):
@@ -560,29 +551,17 @@ PLACEMENT = Kind(
     schema=lambda version: kind_schema(OldPlacementModel if version == "v1alpha1" else PlacementModel),
     ours=True,
 )
-PLACEMENT_DECISION = Kind(
-    OCM,
-    PLACEMENT_DECISIONS.kind,
-    PLACEMENT_DECISIONS.plural,
+PLACEMENT_DECISION = model_kind(
+    PLACEMENT_DECISIONS,
+    PlacementDecisionModel,
     versions=("v1beta1", "v1alpha1"),
     storage_version="v1beta1",
-    status=True,
-    default=defaulter(PlacementDecisionModel),
-    validate=validator(PlacementDecisionModel),
     convert=_same_words,
-    schema=lambda version: kind_schema(PlacementDecisionModel),
-    ours=True,
 )
-ADDON_PLACEMENT_SCORE = Kind(
-    OCM,
-    ADDON_PLACEMENT_SCORES.kind,
-    ADDON_PLACEMENT_SCORES.plural,
-    versions=("v1alpha1",),
-    status=True,
-    default=defaulter(AddOnPlacementScoreModel, _name_scores),
-    validate=validator(AddOnPlacementScoreModel),
-    schema=lambda version: kind_schema(AddOnPlacementScoreModel),
-    ours=True,
+ADDON_PLACEMENT_SCORE = model_kind(
+    ADDON_PLACEMENT_SCORES,
+    AddOnPlacementScoreModel,
+    fill=_name_scores,
 )
 
 KINDS = (PLACEMENT, PLACEMENT_DECISION, ADDON_PLACEMENT_SCORE)

@@ -6,7 +6,8 @@ from msgspec import field
 
 from wharfinger.api.selectors import LabelSelector, SelectorExpression
 from wharfinger.api.views.base import View
-from wharfinger.api.views.meta import Condition, ObjectView
+from wharfinger.api.views.meta import ConditionsStatus, ObjectView
+from wharfinger.api.views.nodes import Taint
 from wharfinger.api.views.pods import Quantities
 
 PREFIX = "cluster.open-cluster-management.io/"
@@ -23,13 +24,6 @@ def lease_seconds(asked: int) -> int:
     return asked if asked > 0 else DEFAULT_LEASE_SECONDS
 
 
-class ClusterTaint(View, frozen=True):
-    key: str = ""
-    value: str = ""
-    effect: str = ""
-    time_added: str = ""
-
-
 class ClusterClaim(View, frozen=True):
     name: str = ""
     value: str = ""
@@ -42,18 +36,14 @@ class ManagedClusterVersion(View, frozen=True):
 class ManagedClusterSpec(View, frozen=True):
     hub_accepts_client: bool = False
     lease_duration_seconds: int = 60
-    taints: tuple[ClusterTaint, ...] = ()
+    taints: tuple[Taint, ...] = ()
 
 
-class ManagedClusterStatus(View, frozen=True):
-    conditions: tuple[Condition, ...] = ()
+class ManagedClusterStatus(ConditionsStatus, frozen=True):
     capacity: Quantities = field(default_factory=dict)
     allocatable: Quantities = field(default_factory=dict)
     version: ManagedClusterVersion = field(default_factory=ManagedClusterVersion)
     cluster_claims: tuple[ClusterClaim, ...] = ()
-
-    def condition(self, kind: str) -> Condition | None:
-        return next((condition for condition in self.conditions if condition.type == kind), None)
 
 
 class ManagedCluster(ObjectView, frozen=True):
@@ -73,10 +63,6 @@ class SetSelector(View, frozen=True):
 
 class ManagedClusterSetSpec(View, frozen=True):
     cluster_selector: SetSelector = field(default_factory=SetSelector)
-
-
-class ConditionsStatus(View, frozen=True):
-    conditions: tuple[Condition, ...] = ()
 
 
 class ManagedClusterSet(ObjectView, frozen=True):
@@ -184,14 +170,10 @@ class DecisionGroupStatus(View, frozen=True):
     cluster_count: int = 0
 
 
-class PlacementStatus(View, frozen=True):
+class PlacementStatus(ConditionsStatus, frozen=True):
     number_of_selected_clusters: int = 0
     decision_groups: tuple[DecisionGroupStatus, ...] = ()
-    conditions: tuple[Condition, ...] = ()
     last_score_update_time: str = ""
-
-    def condition(self, kind: str) -> Condition | None:
-        return next((condition for condition in self.conditions if condition.type == kind), None)
 
 
 class Placement(ObjectView, frozen=True):
@@ -223,10 +205,9 @@ class ScoreItem(View, frozen=True):
     value: int = 0  # Go clients omit zero values
 
 
-class AddOnPlacementScoreStatus(View, frozen=True):
+class AddOnPlacementScoreStatus(ConditionsStatus, frozen=True):
     scores: tuple[ScoreItem, ...] = ()
     valid_until: str = ""
-    conditions: tuple[Condition, ...] = ()
 
 
 class AddOnPlacementScore(ObjectView, frozen=True):

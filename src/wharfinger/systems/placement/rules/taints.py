@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from wharfinger.api.taints import tolerates
 from wharfinger.api.times import BadTime, parse_time
-from wharfinger.systems.placement.kinds.views import ClusterTaint, ClusterToleration
+from wharfinger.api.views.nodes import Taint
+from wharfinger.systems.placement.kinds.views import ClusterToleration
 
 NAME = "TaintToleration"
 NO_SELECT, PREFER_NO_SELECT, NO_SELECT_IF_NEW = "NoSelect", "PreferNoSelect", "NoSelectIfNew"
@@ -23,7 +24,7 @@ def fault(tolerations: Sequence[ClusterToleration]) -> str:
     return ""
 
 
-def tolerated_until(taint: ClusterTaint, tolerations: Sequence[ClusterToleration]) -> float:
+def tolerated_until(taint: Taint, tolerations: Sequence[ClusterToleration]) -> float:
     """When the taint stops being tolerated: infinity if never, minus infinity if it is not tolerated at all.
 
     Expired tolerations are skipped and the next one is tried, so the latest end counts.
@@ -37,7 +38,7 @@ def tolerated_until(taint: ClusterTaint, tolerations: Sequence[ClusterToleration
     return until
 
 
-def _added(taint: ClusterTaint) -> float:
+def _added(taint: Taint) -> float:
     """When the taint was added. Without a time: so long ago that every limited toleration has expired."""
     try:
         return parse_time(taint.time_added) if taint.time_added else -math.inf
@@ -45,7 +46,7 @@ def _added(taint: ClusterTaint) -> float:
         return -math.inf
 
 
-def passes_until(taints: Sequence[ClusterTaint], tolerations: Sequence[ClusterToleration]) -> tuple[float, float]:
+def passes_until(taints: Sequence[Taint], tolerations: Sequence[ClusterToleration]) -> tuple[float, float]:
     """Until when a cluster passes the filter: as a new selection, and if already selected."""
     new = decided = math.inf
     for taint in taints:
@@ -58,7 +59,7 @@ def passes_until(taints: Sequence[ClusterTaint], tolerations: Sequence[ClusterTo
     return new, decided
 
 
-def preferred_until(taints: Sequence[ClusterTaint], tolerations: Sequence[ClusterToleration]) -> float:
+def preferred_until(taints: Sequence[Taint], tolerations: Sequence[ClusterToleration]) -> float:
     """Until when every PreferNoSelect taint of a cluster is tolerated."""
     return min(
         (tolerated_until(taint, tolerations) for taint in taints if taint.effect == PREFER_NO_SELECT),

@@ -13,13 +13,13 @@ from wharfinger.api.kinds.builtin import NODES, PODS, RESOURCE_CLAIMS, RESOURCE_
 from wharfinger.api.registry import Document
 from wharfinger.api.views import Node, Pod, ResourceQuota, view
 from wharfinger.client.timers import SystemClock
-from wharfinger.systems.reservation.admission.device_quota import ClaimTemplates, WatchedClaimTemplates
 from wharfinger.systems.reservation.admission.quota import (
     ReservationQuotaReviewer,
     ReservedDevicesReviewer,
     ReservedRoomReviewer,
 )
 from wharfinger.systems.reservation.admission.resizing import RESIZE, GrowingPod
+from wharfinger.systems.reservation.admission.watched import WatchedCluster
 from wharfinger.systems.reservation.kinds.names import RESERVATIONS
 from wharfinger.systems.reservation.kinds.views import Reservation
 from wharfinger.systems.reservation.settings import ReservationSettings
@@ -29,18 +29,15 @@ _DOCUMENT: type[Document] = dict
 WATCH_LAG_SECONDS = 2.0  # seconds an admitted object counts before a watch reports it; a later step may still reject it
 
 
-class WatchedReservedQuota:
+class WatchedReservedQuota(WatchedCluster):
     """A lookup over the informer caches and recently admitted objects that they do not contain yet."""
 
     def __init__(self, context: WebhookContext) -> None:
-        self._pods = context.informers.of(PODS, Pod)
+        super().__init__(context.informers)
         self._by_namespace = self._pods.index("namespace", lambda pod: (pod.metadata.namespace,))
-        self._by_node = self._pods.index("node", lambda pod: [pod.spec.node_name] if pod.spec.node_name else [])
-        self._nodes = context.informers.of(NODES, Node)
         self._quotas = context.informers.of(RESOURCE_QUOTAS, ResourceQuota)
         self._reservations = context.informers.of(RESERVATIONS, Reservation)
         self._reservations.optional = True
-        self.claims: ClaimTemplates = WatchedClaimTemplates(context.informers)
         self._claims = context.informers.of(RESOURCE_CLAIMS, _DOCUMENT)
         self._claims.optional = True
         self._admitted: dict[tuple[str, str, str], tuple[float, Pod | Reservation]] = {}
@@ -67,15 +64,6 @@ class WatchedReservedQuota:
         known = list(self._by_namespace.get(namespace))
         unseen = self._unseen(PODS.plural, namespace, {each.metadata.name for each in known})
         return known + [each for each in unseen if isinstance(each, Pod)]
-
-    def pod(self, namespace: str, name: str) -> Pod | None:
-        return self._pods.get(name, namespace)
-
-    def node(self, name: str) -> Node | None:
-        return self._nodes.get(name)
-
-    def pods_on(self, node: str) -> Iterable[Pod]:
-        return self._by_node.get(node)
 
     def claims_in(self, namespace: str) -> Iterable[Document]:
         return [each for each in self._claims if each["metadata"].get("namespace") == namespace]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from wharfinger.cli.asking import ask, cluster_state_options
+from wharfinger.cli.asking import ExplainOptions, explain_options, scheduler_config_option
 from wharfinger.cli.completing import names_of
 
 if TYPE_CHECKING:
@@ -22,18 +21,11 @@ if TYPE_CHECKING:
 
 @click.command("reservation")
 @click.argument("reservation", metavar="NAME", shell_complete=names_of("reservations"))
-@cluster_state_options
-@click.option(
-    "--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="The scheduler's configuration."
-)
+@explain_options
+@scheduler_config_option
 def command(
     reservation: str,
-    paths: tuple[str, ...],
-    everything: bool,
-    output: str,
-    kubeconfig: str | None,
-    context: str | None,
-    config: Path | None,
+    options: ExplainOptions,
 ) -> None:
     """Show what a reservation holds, who uses it and how much is left. For one that is pending or waiting, show for each
     node why it is rejected, or its score, as for a pod.
@@ -44,21 +36,12 @@ def command(
     Examples:
       wharf explain reservation for-web -f cluster.yaml
     """
-    story = ask(
+    story = options.ask(
         lambda client, clock, configuration, registry: explain_reservation(
             client, clock, configuration, registry, reservation
-        ),
-        paths,
-        config,
-        kubeconfig,
-        context,
+        )
     )
-    if output == "table":
-        click.echo(reservation_text(story, everything=everything))
-    else:
-        from wharfinger.cli.output import emit
-
-        emit(story.document(), output, kind="ReservationExplanation")
+    options.show("ReservationExplanation", story, reservation_text)
 
 
 @dataclass(frozen=True, slots=True)

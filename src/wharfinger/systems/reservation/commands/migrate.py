@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import TYPE_CHECKING
+
 import click
 
 from wharfinger.cli.completing import names_of, word_and_names
 from wharfinger.cli.options import cluster_options, open_client
+
+if TYPE_CHECKING:
+    from wharfinger.client.http import HttpClient
 
 
 @click.command
@@ -48,12 +54,9 @@ def command(
       wharf migrate pod shop/web-0
       wharf migrate pod shop/web-0 --to node-7 --ttl 10m
     """
-    import asyncio
-    import sys
-
-    from wharfinger.api.errors import ApiError
     from wharfinger.api.times import BadTime, parse_duration
     from wharfinger.systems.reservation.commands import reserving
+    from wharfinger.systems.reservation.commands.creating import create_and_follow
 
     kind, target = words if len(words) == 2 else words[0].split("/", 1) if words[0].count("/") == 1 else ("", "")
     if len(words) > 2 or kind not in ("pod", "pods", "po") or not target:
@@ -64,33 +67,20 @@ def command(
     except BadTime as error:
         raise click.UsageError(str(error)) from error
 
-    made: list[str] = []
+    async def create(client: HttpClient) -> str:
+        return await reserving.migrate(
+            client,
+            name,
+            space or namespace or client.access.namespace,
+            click.echo,
+            to=to,
+            ttl=ttl,
+            directly=directly,
+            force=force,
+        )
 
-    async def run() -> bool:
-        client = open_client(kubeconfig, context)
-        try:
-            made.append(
-                await reserving.migrate(
-                    client,
-                    name,
-                    space or namespace or client.access.namespace,
-                    click.echo,
-                    to=to,
-                    ttl=ttl,
-                    directly=directly,
-                    force=force,
-                )
-            )
-            # The job times out by itself; wait slightly longer to report the reason.
-            return await reserving.follow_job(client, made[0], click.echo, seconds + 30) if wait else True
-        finally:
-            await client.close()
+    async def follow(client: HttpClient, made: str) -> bool:
+        # The job times out by itself; wait slightly longer to report the reason.
+        return await reserving.follow_job(client, made, click.echo, seconds + 30) if wait else True
 
-    try:
-        sys.exit(0 if asyncio.run(run()) else 1)
-    except KeyboardInterrupt:
-        for each in made:
-            click.echo(f"\n{reserving.job_hint(each)}", err=True)
-        sys.exit(130)
-    except (ApiError, reserving.Refused) as error:
-        raise click.ClickException(str(error)) from error
+    create_and_follow(partial(open_client, kubeconfig, context), create, follow, reserving.job_hint)

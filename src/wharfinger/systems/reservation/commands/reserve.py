@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from wharfinger.cli.completing import kinds_and_names
 from wharfinger.cli.options import cluster_options, open_client
+
+if TYPE_CHECKING:
+    from wharfinger.client.http import HttpClient
 
 
 @click.command
@@ -49,13 +53,10 @@ def command(
       wharf reserve deployment/web --replicas 10 --ttl 2h
       wharf reserve statefulset/db -n data --pre-allocate --timeout 30m
     """
-    import asyncio
-    import sys
-
-    from wharfinger.api.errors import ApiError
     from wharfinger.api.kinds import registry
     from wharfinger.api.times import BadTime, parse_duration
     from wharfinger.systems.reservation.commands import reserving
+    from wharfinger.systems.reservation.commands.creating import create_and_follow
 
     kind_name, slash, target = workload.partition("/")
     kind = registry().find(kind_name)
@@ -68,26 +69,13 @@ def command(
         raise click.UsageError(str(error)) from error
     spec: dict[str, Any] = {"ttl": ttl, "allocatePolicy": policy, "preAllocation": pre_allocate or None}
 
-    made: list[str] = []
+    async def create(client: HttpClient) -> str:
+        space = namespace or client.access.namespace
+        return await reserving.reserve(
+            client, kind.storage, target, space, click.echo, replicas=replicas, name=name, **spec
+        )
 
-    async def run() -> bool:
-        client = open_client(kubeconfig, context)
-        try:
-            space = namespace or client.access.namespace
-            made.append(
-                await reserving.reserve(
-                    client, kind.storage, target, space, click.echo, replicas=replicas, name=name, **spec
-                )
-            )
-            return await reserving.follow_set(client, made[0], click.echo, seconds) if wait else True
-        finally:
-            await client.close()
+    async def follow(client: HttpClient, made: str) -> bool:
+        return await reserving.follow_set(client, made, click.echo, seconds) if wait else True
 
-    try:
-        sys.exit(0 if asyncio.run(run()) else 1)
-    except KeyboardInterrupt:
-        for each in made:
-            click.echo(f"\n{reserving.set_hint(each)}", err=True)
-        sys.exit(130)
-    except (ApiError, reserving.Refused) as error:
-        raise click.ClickException(str(error)) from error
+    create_and_follow(partial(open_client, kubeconfig, context), create, follow, reserving.set_hint)

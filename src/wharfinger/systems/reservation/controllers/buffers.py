@@ -2,11 +2,13 @@
 
 A pod that fits into a chunk, together with what its node has free, uses it at once. For a larger pod that waits, chunks of
 one node give way; they are not kept again before the pod is bound or gone, or has not used the room for a minute.
+
+The buffers of a namespace share its quotas, the oldest first, so they are served together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -16,9 +18,7 @@ from wharfinger.api.keys import ObjectKey
 from wharfinger.api.kinds.builtin import (
     DEPLOYMENTS,
     JOBS,
-    NODES,
     POD_TEMPLATES,
-    PODS,
     REPLICA_SETS,
     REPLICATION_CONTROLLERS,
     STATEFUL_SETS,
@@ -30,13 +30,17 @@ from wharfinger.api.resources import Amounts, nano, requests_nano
 from wharfinger.api.taints import has_untolerated_taint
 from wharfinger.api.views import Node, ObjectMeta, Pod, view
 from wharfinger.controllers.context import ContextController, ControllerContext
+from wharfinger.systems.reservation.controllers.buffer_quotas import BufferQuotas
 from wharfinger.systems.reservation.kinds.capacity_buffer import ACTIVE_STRATEGY
 from wharfinger.systems.reservation.kinds.names import CAPACITY_BUFFERS, RESERVATION_SETS, RESERVATIONS
 from wharfinger.systems.reservation.kinds.views import Reservation
 from wharfinger.systems.reservation.rules import buffers as rules
+from wharfinger.systems.reservation.rules.buffer_quotas import Allowance, QuotaRoom, allot
 
 GIVEN_SECONDS = 60.0  # for which a pod may leave room unused that was given to it
-_WAITING: ObjectKey = ("", "")  # the key for pods that wait
+_WAITING: ObjectKey = ("", "")
+"""The key for pods that wait. (NAMESPACE, "") is that for all buffers of a namespace, ("", NAME) that for a set whose buffer
+may be gone."""
 _SCALABLE = {
     (each.group, each.kind): each for each in (DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, JOBS, REPLICATION_CONTROLLERS)
 }
@@ -56,59 +60,81 @@ class CapacityBufferController(ContextController[ObjectKey]):
         self._sets = context.documents(RESERVATION_SETS)
         self._scalables = {key: context.documents(resource) for key, resource in _SCALABLE.items()}
         self._reservations = context.informers.of(RESERVATIONS, Reservation)
-        self._nodes = context.informers.of(NODES, Node)
-        self._pods = context.informers.of(PODS, Pod)
+        self._nodes = context.nodes
+        self._pods = context.pods
+        self._quotas = BufferQuotas(context)
         self._given: dict[str, dict[str, int]] = {}  # by set: chunks that gave way, by uid of the pod
         self._since: dict[str, float] = {}  # by uid of the pod: when chunks last gave way to it
         self._tried: dict[str, set[str]] = {}  # by uid of the pod: nodes on which chunks gave way to it
-        self._buffers.add_handler(self._enqueue, lambda old, new: self._enqueue(new), self._enqueue)
+        self._buffers.add_handler(self._enqueue, lambda old, new: self._enqueue(new), self._deleted)
         for informer in (self._templates, *self._scalables.values()):
             informer.add_handler(self._changed_in, lambda old, new: self._changed_in(new), self._changed_in)
+        self._quotas.add_handler(self._changed_in_namespace)
         self._sets.add_handler(self._set_changed, lambda old, new: self._set_changed(new), self._set_changed)
         self._pods.add_handler(self._pod_changed, lambda old, new: self._pod_changed(new), self._pod_changed)
 
     # -- events
 
     def _enqueue(self, buffer: Document) -> None:
-        self.queue.add(object_key(buffer))
+        self.queue.add((buffer["metadata"]["namespace"], ""))
+
+    def _deleted(self, buffer: Document) -> None:
+        self._enqueue(buffer)
+        self.queue.add(("", rules.set_name(*object_key(buffer))))
 
     def _changed_in(self, document: Document) -> None:
         """A template or a workload changed: the buffers of its namespace may be of another size."""
-        namespace = document["metadata"].get("namespace", "")
-        for buffer in self._buffers:
-            if buffer["metadata"].get("namespace", "") == namespace:
-                self._enqueue(buffer)
+        self._changed_in_namespace(document["metadata"].get("namespace", ""))
+
+    def _changed_in_namespace(self, namespace: str) -> None:
+        if any(buffer["metadata"].get("namespace", "") == namespace for buffer in self._buffers):
+            self.queue.add((namespace, ""))
 
     def _set_changed(self, document: Document) -> None:
         if rules.BUFFER_LABEL in (document["metadata"].get("labels") or {}):
-            for buffer in self._buffers:
-                if rules.set_name(*object_key(buffer)) == document["metadata"]["name"]:
-                    self._enqueue(buffer)
+            name = document["metadata"]["name"]
+            mine = [buffer for buffer in self._buffers if rules.set_name(*object_key(buffer)) == name]
+            for buffer in mine:
+                self._enqueue(buffer)
+            if not mine:  # the buffer was deleted while no controller was running
+                self.queue.add(("", name))
             self.queue.add(_WAITING)
 
     def _pod_changed(self, pod: Pod) -> None:
         if (_waits(pod) or pod.metadata.uid in self._tried) and len(self._buffers):
             self.queue.add(_WAITING)
 
-    # -- one buffer
+    # -- the buffers of a namespace
 
     async def reconcile(self, key: ObjectKey) -> None:
+        namespace, set_name = key
         if key == _WAITING:
             await self._give_way()
-            return
-        buffer = self._buffers.get(key[1], key[0])
-        if buffer is None or buffer["metadata"].get("deletionTimestamp"):
-            await self._remove_set(rules.set_name(*key))
-            return
-        if buffer["spec"].get("provisioningStrategy") not in (None, "", ACTIVE_STRATEGY):
-            return
+        elif namespace:
+            await self._serve(namespace)
+        elif not any(rules.set_name(*object_key(buffer)) == set_name for buffer in self._buffers):
+            await self._remove_set(set_name)
+
+    async def _serve(self, namespace: str) -> None:
+        mine = [buffer for buffer in self._buffers if buffer["metadata"].get("namespace", "") == namespace]
+        rooms = self._quotas.rooms(namespace)
+        for buffer in sorted(mine, key=_age):
+            if buffer["metadata"].get("deletionTimestamp"):
+                await self._remove_set(rules.set_name(*object_key(buffer)))
+            elif buffer["spec"].get("provisioningStrategy") in (None, "", ACTIVE_STRATEGY):
+                await self._serve_one(buffer, rooms)
+
+    async def _serve_one(self, buffer: Document, rooms: Sequence[QuotaRoom]) -> None:
+        key = object_key(buffer)
         try:
             template, replicas = await self._template(buffer)
-            number = rules.chunks(buffer["spec"], template["template"], replicas)
+            chunk = rules.chunk_of(template["template"])
+            allowance = allot(rooms, chunk, rules.chunks(buffer["spec"], chunk, replicas))
         except (NotReadyBuffer, rules.UnclearBuffer) as error:
             await self._remove_set(rules.set_name(*key))
-            await self._write(buffer, {"replicas": None}, (False, "error", str(error)), None)
+            await self._write(buffer, {"replicas": None}, (False, "error", str(error)))
             return
+        number = allowance.allowed
         present = await self._keep_set(key, template["template"], number)
         status = {
             "podTemplateRef": {"name": template["metadata"]["name"]},
@@ -117,7 +143,7 @@ class CapacityBufferController(ContextController[ObjectKey]):
             "provisioningStrategy": buffer["spec"].get("provisioningStrategy") or ACTIVE_STRATEGY,
         }
         available = ((present or {}).get("status") or {}).get("available") or 0
-        await self._write(buffer, status, (True, "AttributesSetSuccessfully", "ready"), (available, number))
+        await self._write(buffer, status, (True, "AttributesSetSuccessfully", "ready"), available, allowance)
 
     async def _template(self, buffer: Document) -> tuple[Document, int | None]:
         """The PodTemplate of a buffer, and the replicas of its workload. Raises NotReadyBuffer."""
@@ -185,11 +211,23 @@ class CapacityBufferController(ContextController[ObjectKey]):
                 await self.client.delete(RESERVATION_SETS, name, uid=found["metadata"]["uid"])
 
     async def _write(
-        self, buffer: Document, status: Document, ready: tuple[bool, str, str], chunks: tuple[int, int] | None
+        self,
+        buffer: Document,
+        status: Document,
+        ready: tuple[bool, str, str],
+        available: int = 0,
+        allowance: Allowance | None = None,
     ) -> None:
+        """`available` is the number of chunks that hold room; without an allowance the buffer is not ready."""
         old, now = buffer.get("status") or {}, self.context.now()
-        conditions = set_condition(old.get("conditions") or (), new_condition("ReadyForProvisioning", *ready, now))
-        conditions = set_condition(conditions, new_condition("Provisioning", *_provisioning(chunks), now))
+        generation = buffer["metadata"].get("generation", 0)
+        found = {"ReadyForProvisioning": ready, "Provisioning": _provisioning(available, allowance)}
+        if allowance is not None:
+            found["LimitedByQuotas"] = (allowance.limited, "ResourceQuotasAllocated", allowance.message)
+        conditions = list(old.get("conditions") or ())
+        for kind, told in found.items():
+            new = {**new_condition(kind, *told, now), "observedGeneration": generation}
+            conditions = set_condition(conditions, new)
         made: dict[str, Any] = {**status, "conditions": conditions}
         if any(old.get(field) != value for field, value in made.items()):
             metadata = buffer["metadata"]
@@ -293,11 +331,16 @@ def _importance(pod: Pod) -> tuple[int, str, ObjectKey]:
     return -(pod.spec.priority or 0), pod.metadata.creation_timestamp, pod.metadata.key
 
 
-def _provisioning(chunks: tuple[int, int] | None) -> tuple[bool, str, str]:
-    """Status, reason and message of the condition; `chunks` are those that hold room and those that are wanted."""
-    if chunks is None:
+def _age(buffer: Document) -> tuple[str, str]:
+    """The order in which buffers get their share of quotas: the oldest first."""
+    return buffer["metadata"].get("creationTimestamp", ""), buffer["metadata"]["name"]
+
+
+def _provisioning(available: int, allowance: Allowance | None) -> tuple[bool, str, str]:
+    """Status, reason and message of the condition."""
+    if allowance is None:
         return False, "NotReadyForProvisioning", "CapacityBuffer is not ready for provisioning"
-    available, wanted = chunks
+    wanted = allowance.allowed
     if not wanted:
         return False, "BufferIsEmpty", "CapacityBuffer has zero replicas"
     text = f"{min(available, wanted)} of {wanted} chunks hold room"

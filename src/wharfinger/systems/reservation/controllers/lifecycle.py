@@ -44,8 +44,8 @@ class ReservationController(Controller[str]):
         self._client = context.client
         self._settings = context.configuration.of(ReservationSettings)
         self._reservations = context.informers.of(RESERVATIONS, Reservation)
-        self._pods = context.informers.of(PODS, Pod)
-        self._nodes = context.informers.of(NODES, Node)
+        self._pods = context.pods
+        self._nodes = context.nodes
         self._by_use = self._pods.index("reservation used", lambda pod: [uid] if (uid := uses(pod)) else [])
         self._by_record = self._pods.index("reservation recorded", _recorded)
         self._terminating_on = self._pods.index(

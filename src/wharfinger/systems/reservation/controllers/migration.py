@@ -38,7 +38,7 @@ class PodMigrationController(ContextController[str]):
         self._keep_seconds = context.configuration.of(ReservationSettings).gc_seconds
         self._jobs = context.informers.of(POD_MIGRATION_JOBS, PodMigrationJob)
         self._reservations = context.informers.of(RESERVATIONS, Reservation)
-        self._pods = context.informers.of(PODS, Pod)
+        self._pods = context.pods
         self._by_pod = self._jobs.index("pod", lambda job: [(job.spec.pod_ref.namespace, job.spec.pod_ref.name)])
         self._by_reservation = self._jobs.index("reservation", lambda job: [rules.reservation_name(job)])
         self._jobs.add_handler(self._enqueue, lambda old, new: self._enqueue(new))

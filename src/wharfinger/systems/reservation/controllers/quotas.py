@@ -3,7 +3,7 @@ controller does not count them. Inactive unless `reservation.chargeQuota` is set
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import msgspec
 
@@ -11,38 +11,19 @@ from wharfinger.admission.quota import QuotaExtension
 from wharfinger.api import quota as rules
 from wharfinger.api.errors import NotFound
 from wharfinger.api.keys import ObjectKey
-from wharfinger.api.kinds.builtin import NODES, PODS, RESOURCE_QUOTAS
+from wharfinger.api.kinds.builtin import RESOURCE_QUOTAS
 from wharfinger.api.resources import Amounts
-from wharfinger.api.views import Node, Pod, ResourceQuota
+from wharfinger.api.views import Pod, ResourceQuota
 from wharfinger.controllers.context import ContextController, ControllerContext
 from wharfinger.controllers.pod_owner import BATCH_WINDOW
-from wharfinger.systems.reservation.admission.device_quota import ClaimTemplates, WatchedClaimTemplates
 from wharfinger.systems.reservation.admission.quota import charged_namespace, reserved
+from wharfinger.systems.reservation.admission.watched import WatchedCluster
 from wharfinger.systems.reservation.kinds.names import RESERVATIONS
 from wharfinger.systems.reservation.kinds.views import Reservation
 from wharfinger.systems.reservation.settings import ReservationSettings
 
 RESERVED = "wharfinger.dev/reserved"
 """The annotation: a JSON object of amounts by quota resource name."""
-
-
-class WatchedCluster:
-    """A lookup over the informer caches."""
-
-    def __init__(self, context: ControllerContext) -> None:
-        self._pods = context.informers.of(PODS, Pod)
-        self._by_node = self._pods.index("node", lambda pod: [pod.spec.node_name] if pod.spec.node_name else [])
-        self._nodes = context.informers.of(NODES, Node)
-        self.claims: ClaimTemplates = WatchedClaimTemplates(context.informers)
-
-    def pod(self, namespace: str, name: str) -> Pod | None:
-        return self._pods.get(name, namespace)
-
-    def node(self, name: str) -> Node | None:
-        return self._nodes.get(name)
-
-    def pods_on(self, node: str) -> Iterable[Pod]:
-        return self._by_node.get(node)
 
 
 class ReservedQuotaController(ContextController[ObjectKey]):
@@ -52,9 +33,9 @@ class ReservedQuotaController(ContextController[ObjectKey]):
         super().__init__(context)
         if not context.configuration.of(ReservationSettings).charge_quota:
             return
-        self._cluster = WatchedCluster(context)
+        self._cluster = WatchedCluster(context.informers)
         self._quotas = context.informers.of(RESOURCE_QUOTAS, ResourceQuota)
-        self._pods = context.informers.of(PODS, Pod)
+        self._pods = context.pods
         self._pods_by_namespace = self._pods.index("namespace", lambda pod: (pod.metadata.namespace,))
         self._reservations = context.informers.of(RESERVATIONS, Reservation)
         self._quotas.add_handler(self._enqueue, lambda old, new: self._enqueue(new))
@@ -108,8 +89,8 @@ class WatchedReservations(QuotaExtension):
 
     def __init__(self, context: ControllerContext, changed: Callable[[str | None], None]) -> None:
         self._changed = changed
-        self._cluster = WatchedCluster(context)
-        self._pods = context.informers.of(PODS, Pod)
+        self._cluster = WatchedCluster(context.informers)
+        self._pods = context.pods
         self._pods_by_namespace = self._pods.index("namespace", lambda pod: (pod.metadata.namespace,))
         self._reservations = context.informers.of(RESERVATIONS, Reservation)
         self._reservations.add_handler(

@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING
 
 from wharfinger.api.conditions import new_condition, set_condition
 from wharfinger.api.errors import AlreadyExists, NotFound
-from wharfinger.api.kinds.builtin import NODES, PODS
 from wharfinger.api.registry import Document
 from wharfinger.api.times import format_time, parse_time
-from wharfinger.api.views import Node, Pod
 from wharfinger.client.timers import SystemClock
 from wharfinger.controllers.context import ContextController, ControllerContext
 from wharfinger.controllers.status_patches import patch_status
@@ -46,8 +44,8 @@ class RepackPolicyController(ContextController[str]):
         self._enabled = context.configuration.of(ReservationSettings).repack_policies
         self._policies = context.documents(REPACK_POLICIES)
         self._jobs = context.documents(POD_MIGRATION_JOBS)
-        self._nodes = context.informers.of(NODES, Node)
-        self._pods = context.informers.of(PODS, Pod)
+        self._nodes = context.nodes
+        self._pods = context.pods
         self._policies.add_handler(self._enqueue, lambda old, new: self._enqueue(new), self._enqueue)
         self._jobs.add_handler(self._job_changed, lambda old, new: self._job_changed(new), self._job_changed)
 
@@ -167,8 +165,9 @@ class RepackPolicyController(ContextController[str]):
             await self._begin_move(name, run, move, now)
         outcome = rules.outcome_of_run(run, spec, now)
         if outcome is None:
-            left = max(parse_time(run["until"]) - now, 0.0)
-            self.queue.add_after(name, left + SLACK, background=True)
+            left = parse_time(run["until"]) - now
+            if left >= 0:  # afterwards only a job that ends changes anything
+                self.queue.add_after(name, left + SLACK, background=True)
             done = sum(move["state"] == rules.SUCCEEDED for move in run["moves"])
             message = f"{done} of {len(run['moves'])} moves made: {run['goal']}"
             await self._write(policy, {"run": run}, ("Ready", True, "Running", message))
@@ -230,8 +229,9 @@ class RepackPolicyController(ContextController[str]):
 
     async def _write(self, policy: Document, status: Document, condition: tuple[str, bool, str, str]) -> None:
         present = (policy.get("status") or {}).get("conditions") or ()
-        conditions = set_condition(present, new_condition(*condition, self.context.now()))
         generation = policy["metadata"].get("generation", 0)
+        new = {**new_condition(*condition, self.context.now()), "observedGeneration": generation}
+        conditions = set_condition(present, new)
         made = {**status, "conditions": conditions, "observedGeneration": generation}
         await patch_status(self.client, REPACK_POLICIES, policy, made, locked=True)
 

@@ -7,19 +7,10 @@ from typing import Annotated
 
 from msgspec import Meta, field
 
+from wharfinger.api.columns.cells import AGE
 from wharfinger.api.fields import FieldError, invalid
-from wharfinger.api.registry import Column, Document, Kind
-from wharfinger.api.schema.models import (
-    Conditions,
-    Int32,
-    Int64,
-    Model,
-    Quantity,
-    defaulter,
-    doc,
-    kind_schema,
-    validator,
-)
+from wharfinger.api.registry import Column, Document
+from wharfinger.api.schema.models import Conditions, Int32, Int64, Model, Quantity, doc, model_kind
 from wharfinger.systems.reservation.kinds.names import CAPACITY_BUFFERS
 
 ACTIVE_STRATEGY = "buffer.x-k8s.io/active-capacity"
@@ -42,7 +33,7 @@ class ScalableRefModel(Model):
 
 
 class CapacityBufferSpecModel(Model):
-    """What to keep free, and how much of it. The least of replicas, percentage and limits counts."""
+    """What to keep free, and how much of it: the greater of replicas and percentage, within the limits."""
 
     provisioning_strategy: Annotated[str, doc("Buffers of other strategies are left alone.")] = ACTIVE_STRATEGY
     pod_template_ref: Annotated[LocalObjectRefModel, doc("A PodTemplate: the size of one chunk.")] | None = None
@@ -77,23 +68,17 @@ def _faults(document: Document, old: Document | None) -> Iterator[FieldError]:
         yield invalid("spec", "object", _ONE_REFERENCE)
 
 
-KIND = Kind(
-    CAPACITY_BUFFERS.group,
-    CAPACITY_BUFFERS.kind,
-    CAPACITY_BUFFERS.plural,
-    versions=("v1beta1",),
+KIND = model_kind(
+    CAPACITY_BUFFERS,
+    CapacityBufferModel,
     short_names=("cb",),
-    status=True,
     columns=(
         Column("Strategy", "spec.provisioningStrategy"),
         Column("Replicas", "spec.replicas", type="integer"),
         Column("Status", 'status.conditions[?(@.type=="Ready")].reason'),
-        Column("Age", "metadata.creationTimestamp", type="date"),
+        AGE,
     ),
-    default=defaulter(CapacityBufferModel),
-    validate=validator(CapacityBufferModel, _faults),
-    schema=lambda version: kind_schema(CapacityBufferModel),
-    ours=True,
+    faults=_faults,
 )
 
 KINDS = (KIND,)

@@ -7,10 +7,11 @@ from typing import Annotated, Any, Literal
 
 from msgspec import field
 
+from wharfinger.api.columns.cells import AGE
 from wharfinger.api.fields import FieldError, required
-from wharfinger.api.registry import Column, Document, Kind
-from wharfinger.api.schema.models import ATOMIC, PRESERVED, Model, defaulter, doc, kind_schema, validator
-from wharfinger.systems.reservation.kinds.names import KOORDINATOR, POD_MIGRATION_JOBS
+from wharfinger.api.registry import Column, Document
+from wharfinger.api.schema.models import ATOMIC, PRESERVED, Model, doc, model_kind
+from wharfinger.systems.reservation.kinds.names import POD_MIGRATION_JOBS
 from wharfinger.systems.reservation.kinds.reservation import (
     ObjectReferenceModel,
     ReservationConditionModel,
@@ -79,19 +80,15 @@ def _faults(document: Document, old: Document | None) -> Iterator[FieldError]:
     yield from ttl_faults(spec["ttl"], "spec.ttl")
 
 
-KIND = Kind(
-    KOORDINATOR,
-    POD_MIGRATION_JOBS.kind,
-    POD_MIGRATION_JOBS.plural,
-    versions=("v1alpha1",),
-    namespaced=False,
+KIND = model_kind(
+    POD_MIGRATION_JOBS,
+    PodMigrationJobModel,
     notes_requester=True,
     short_names=("pmj",),
-    status=True,
     columns=(
         Column("Phase", "status.phase"),
         Column("Status", "status.status"),
-        Column("Age", "metadata.creationTimestamp", type="date"),
+        AGE,
         Column("Node", "status.nodeName"),
         Column("Reservation", "spec.reservationOptions.reservationRef.name", priority=1),
         Column("PodNamespace", "spec.podRef.namespace"),
@@ -99,11 +96,9 @@ KIND = Kind(
         Column("NewPod", "status.podRef.name"),
         Column("TTL", "spec.ttl", priority=1),
     ),
-    default=defaulter(PodMigrationJobModel, _fill),
+    fill=_fill,
     prepare_create=_begin,
-    validate=validator(PodMigrationJobModel, _faults),
-    schema=lambda version: kind_schema(PodMigrationJobModel),
-    ours=True,
+    faults=_faults,
 )
 
 KINDS = (KIND,)

@@ -7,21 +7,11 @@ from typing import Annotated
 
 from msgspec import Meta, field
 
+from wharfinger.api.columns.cells import AGE
 from wharfinger.api.cron import BadSchedule, parse_schedule
 from wharfinger.api.fields import FieldError, invalid
-from wharfinger.api.registry import Column, Document, Kind
-from wharfinger.api.schema.models import (
-    ATOMIC,
-    Conditions,
-    Int32,
-    Int64,
-    Model,
-    Time,
-    defaulter,
-    doc,
-    kind_schema,
-    validator,
-)
+from wharfinger.api.registry import Column, Document
+from wharfinger.api.schema.models import ATOMIC, Conditions, Int32, Int64, Model, Time, doc, model_kind
 from wharfinger.api.selectors import BadSelector, parse_label_selector
 from wharfinger.api.times import BadTime, parse_duration
 from wharfinger.systems.reservation.kinds.names import REPACK_POLICIES
@@ -123,25 +113,18 @@ def _goal_faults(goal: Document) -> Iterator[FieldError]:
             yield invalid("spec.goal.nodes", goal["nodes"], str(error))
 
 
-KIND = Kind(
-    REPACK_POLICIES.group,
-    REPACK_POLICIES.kind,
-    REPACK_POLICIES.plural,
-    versions=("v1alpha1",),
-    namespaced=False,
+KIND = model_kind(
+    REPACK_POLICIES,
+    RepackPolicyModel,
     short_names=("repack",),
-    status=True,
     columns=(
         Column("Schedule", "spec.schedule"),
         Column("Suspend", "spec.suspend", type="boolean"),
         Column("Last", "status.lastScheduleTime", type="date"),
         Column("Outcome", "status.lastRun.outcome"),
-        Column("Age", "metadata.creationTimestamp", type="date"),
+        AGE,
     ),
-    default=defaulter(RepackPolicyModel),
-    validate=validator(RepackPolicyModel, _faults),
-    schema=lambda version: kind_schema(RepackPolicyModel),
-    ours=True,
+    faults=_faults,
 )
 
 KINDS = (KIND,)

@@ -8,27 +8,18 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, field
 
+from wharfinger.api.columns.cells import AGE
 from wharfinger.api.fields import FieldError, invalid, required
 from wharfinger.api.quantity import BadQuantity, parse_nano
-from wharfinger.api.registry import Column, Document, Kind
-from wharfinger.api.schema.models import (
-    ATOMIC,
-    PRESERVED,
-    Model,
-    Quantity,
-    Time,
-    defaulter,
-    doc,
-    kind_schema,
-    validator,
-)
+from wharfinger.api.registry import Column, Document
+from wharfinger.api.schema.models import ATOMIC, PRESERVED, Model, Quantity, Time, doc, model_kind
 from wharfinger.api.selectors import LabelSelector
 from wharfinger.api.times import BadTime
 from wharfinger.api.validation.scheduling import affinity_faults, taints_faults, tolerations_faults
 from wharfinger.api.validation.selectors import each, label_selector_faults
 from wharfinger.api.views.base import view
 from wharfinger.api.views.pods import Quantities
-from wharfinger.systems.reservation.kinds.names import KOORDINATOR, RESERVATIONS
+from wharfinger.systems.reservation.kinds.names import RESERVATIONS
 from wharfinger.systems.reservation.kinds.views import Reservation
 from wharfinger.systems.reservation.rules.reservations import (
     DEFAULT_TTL,
@@ -261,27 +252,21 @@ def _annotation_faults(document: Document) -> Iterator[FieldError]:
         yield FieldError("spec", "FieldValueInvalid", f"Invalid value: {error}")
 
 
-KIND = Kind(
-    KOORDINATOR,
-    RESERVATIONS.kind,
-    RESERVATIONS.plural,
+KIND = model_kind(
+    RESERVATIONS,
+    ReservationModel,
     pod_template="spec.template",
     pod_template_identity="requester",  # no pod runs under the template's service account yet
-    versions=("v1alpha1",),
-    namespaced=False,
-    status=True,
     columns=(
         Column("Phase", "status.phase", description="The phase of the reservation."),
-        Column("Age", "metadata.creationTimestamp", type="date"),
+        AGE,
         Column("Node", "status.nodeName", description="The node that holds the resources."),
         Column("TTL", "spec.ttl", description="Lifetime from creation."),
         Column("Expires", "spec.expires", description="Expiry time."),
     ),
-    default=defaulter(ReservationModel, fill),
+    fill=fill,
     prepare_create=_begin,
-    validate=validator(ReservationModel, _faults),
-    schema=lambda version: kind_schema(ReservationModel),
-    ours=True,
+    faults=_faults,
 )
 
 KINDS = (KIND,)

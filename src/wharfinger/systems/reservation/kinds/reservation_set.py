@@ -7,9 +7,10 @@ from typing import Annotated
 
 from msgspec import Meta, field
 
+from wharfinger.api.columns.cells import AGE
 from wharfinger.api.fields import FieldError, invalid
-from wharfinger.api.registry import Column, Document, Kind, Scale
-from wharfinger.api.schema.models import Conditions, Int32, Int64, Model, defaulter, doc, kind_schema, validator
+from wharfinger.api.registry import Column, Document, Scale
+from wharfinger.api.schema.models import Conditions, Int32, Int64, Model, doc, model_kind
 from wharfinger.systems.reservation.kinds.names import RESERVATION_SETS
 from wharfinger.systems.reservation.kinds.reservation import ReservationSpecModel, fill, reservation_spec_faults
 
@@ -53,17 +54,13 @@ def _faults(document: Document, old: Document | None) -> Iterator[FieldError]:
         yield invalid("metadata.name", name, f"must be no more than {LONGEST_NAME} characters")
 
 
-KIND = Kind(
-    RESERVATION_SETS.group,
-    RESERVATION_SETS.kind,
-    RESERVATION_SETS.plural,
+KIND = model_kind(
+    RESERVATION_SETS,
+    ReservationSetModel,
     pod_template="spec.template",
     pod_template_identity="requester",
     notes_requester=True,
-    versions=("v1alpha1",),
-    namespaced=False,
     short_names=("rsvset",),
-    status=True,
     scale=Scale(),
     columns=(
         Column("Desired", "spec.replicas", type="integer"),
@@ -71,12 +68,10 @@ KIND = Kind(
         Column("Used", "status.used", type="integer"),
         Column("Waiting", "status.waiting", type="integer", priority=1),
         Column("Pending", "status.pending", type="integer"),
-        Column("Age", "metadata.creationTimestamp", type="date"),
+        AGE,
     ),
-    default=defaulter(ReservationSetModel, fill),
-    validate=validator(ReservationSetModel, _faults),
-    schema=lambda version: kind_schema(ReservationSetModel),
-    ours=True,
+    fill=fill,
+    faults=_faults,
 )
 
 KINDS = (KIND,)

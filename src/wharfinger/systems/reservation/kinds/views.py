@@ -9,7 +9,7 @@ from msgspec import field
 from wharfinger.api.selectors import LabelSelector, NodeSelectorTerm
 from wharfinger.api.views.base import View
 from wharfinger.api.views.core import ObjectReference
-from wharfinger.api.views.meta import Condition, ObjectView
+from wharfinger.api.views.meta import ConditionsStatus, ObjectView
 from wharfinger.api.views.nodes import Taint
 from wharfinger.api.views.pods import PodSpec, Quantities, Toleration
 
@@ -61,16 +61,12 @@ class CurrentOwner(View, frozen=True):
     uid: str = ""
 
 
-class ReservationStatus(View, frozen=True):
+class ReservationStatus(ConditionsStatus, frozen=True):
     phase: str = ""
-    conditions: tuple[Condition, ...] = ()
     node_name: str = ""
     allocatable: Quantities = field(default_factory=dict)
     allocated: Quantities = field(default_factory=dict)
     current_owners: tuple[CurrentOwner, ...] = ()
-
-    def condition(self, kind: str) -> Condition | None:
-        return next((condition for condition in self.conditions if condition.type == kind), None)
 
 
 class Reservation(ObjectView, frozen=True):
@@ -126,17 +122,13 @@ class PodMigrationJobSpec(View, frozen=True):
     delete_options: dict[str, Any] | None = None
 
 
-class PodMigrationJobStatus(View, frozen=True):
+class PodMigrationJobStatus(ConditionsStatus, frozen=True):
     phase: str = ""
     status: str = ""
     reason: str = ""
     message: str = ""
-    conditions: tuple[Condition, ...] = ()
     pod_ref: ObjectReference | None = None
     node_name: str = ""
-
-    def condition(self, kind: str) -> Condition | None:
-        return next((condition for condition in self.conditions if condition.type == kind), None)
 
 
 class PodMigrationJob(ObjectView, frozen=True):

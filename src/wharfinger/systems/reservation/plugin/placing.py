@@ -49,7 +49,6 @@ class Placing(Prepared, Overlays):
         self._pre_allocation = self.scores = pre_allocation
         self._shape = shape
         self._moved = moved  # uid of the pod that the reservation replaces
-        self._known: PodOnNode | None = None  # that pod
         self._wanted = tables.charge(shape)
         self._not_pinned = self.refuse(NOT_PINNED)
         self._conflict = self.refuse(POLICY_CONFLICT)
@@ -65,10 +64,7 @@ class Placing(Prepared, Overlays):
         return self if self._moved else None
 
     def _moved_pod(self) -> PodOnNode | None:
-        pods, known = self._tables.pods, self._known
-        if known is None or pods.get(known.key) is not known:
-            self._known = known = next((pod for pod in pods.values() if pod.pod.metadata.uid == self._moved), None)
-        return known
+        return self._tables.pod_with_uid(self._moved)
 
     @property
     def overlaid(self) -> Collection[int]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 
+from wharfinger.api.defaults.pods import pod_of_template
 from wharfinger.api.quantity import parse_nano
 from wharfinger.api.registry import Document
 from wharfinger.api.resources import Amounts, requests_nano
-from wharfinger.api.views import ObjectMeta, Pod, view
-from wharfinger.api.views.pods import PodSpec
+from wharfinger.api.views import Pod, view
 from wharfinger.systems.reservation.kinds.names import RESERVATION_SETS
 
 BUFFER_LABEL = "wharfinger.dev/capacity-buffer"  # on the set and its reservations: NAMESPACE.NAME
@@ -35,22 +35,28 @@ def template_name(buffer: str) -> str:
     return f"{head}{buffer[: 253 - len(head) - len(tail)]}{tail}"
 
 
-def chunks(spec: Document, template: Document, scalable_replicas: int | None) -> int:
-    """How many chunks are wanted: the least of what the fields say. Raises UnclearBuffer."""
+def chunk_of(template: Document) -> Pod:
+    """A pod of the size of one chunk."""
+    return view(pod_of_template(template), Pod)
+
+
+def chunks(spec: Document, chunk: Pod, scalable_replicas: int | None) -> int:
+    """How many chunks are wanted: the greater of replicas and percentage, within the limits. Raises UnclearBuffer."""
     found: list[int] = []
     if spec.get("replicas") is not None:
         found.append(max(0, spec["replicas"]))
     if spec.get("percentage") is not None and scalable_replicas is not None:
         found.append(max(0, spec["percentage"] * scalable_replicas // 100))
     if spec.get("limits") is not None:
-        found.append(_within_limits(template, spec["limits"]))
+        most = _within_limits(chunk, spec["limits"])
+        return min(max(found, default=most), most)
     if not found:
         raise UnclearBuffer("replicas, percentage and limits are not defined")
-    return min(found)
+    return max(found)
 
 
-def _within_limits(template: Document, limits: Mapping[str, str]) -> int:
-    needs = requests_nano(Pod(ObjectMeta(), view(template.get("spec") or {}, PodSpec)))
+def _within_limits(chunk: Pod, limits: Mapping[str, str]) -> int:
+    needs = requests_nano(chunk)
     found = [parse_nano(limits[name]) // amount for name, amount in needs.items() if amount > 0 and name in limits]
     if not found:
         raise UnclearBuffer("resources in configured limits not found in the pod template")

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
-from wharfinger.cli.options import cluster_options, open_client
+from wharfinger.cli.options import FOLDER, F, cluster_options, open_client
+
+
+def _folder_option(name: str, default: str, help: str) -> Callable[[F], F]:
+    return click.option(name, type=FOLDER, default=default, show_default=True, help=help)
 
 
 @click.command
 @cluster_options
 @click.option("--node", required=True, envvar="NODE_NAME", help="The name of this node. [env: NODE_NAME]")
-@click.option(
+@_folder_option(
     "--plugin-dir",
-    type=click.Path(file_okay=False, path_type=Path),
-    default="/var/lib/kubelet/device-plugins",
-    show_default=True,
-    help="Directory of the registration socket and of the device plugin sockets.",
+    "/var/lib/kubelet/device-plugins",
+    "Directory of the registration socket and of the device plugin sockets.",
 )
 @click.option(
     "--publish",
@@ -33,19 +36,11 @@ from wharfinger.cli.options import cluster_options, open_client
     metavar="NAME",
     help="Be a DRA driver of this name: publish ResourceSlices, and prepare devices when the kubelet asks.",
 )
-@click.option(
-    "--kubelet-dir",
-    type=click.Path(file_okay=False, path_type=Path),
-    default="/var/lib/kubelet",
-    show_default=True,
-    help="With --driver: the kubelet's root directory, where drivers register.",
+@_folder_option(
+    "--kubelet-dir", "/var/lib/kubelet", "With --driver: the kubelet's root directory, where drivers register."
 )
-@click.option(
-    "--cdi-dir",
-    type=click.Path(file_okay=False, path_type=Path),
-    default="/var/run/cdi",
-    show_default=True,
-    help="With --driver: directory of CDI files, which the container runtime reads.",
+@_folder_option(
+    "--cdi-dir", "/var/run/cdi", "With --driver: directory of CDI files, which the container runtime reads."
 )
 def command(
     kubeconfig: str | None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from wharfinger.api.conditions import find_condition, new_condition, set_condition
-from wharfinger.api.kinds.builtin import NODES, RESOURCE_SLICES
+from wharfinger.api.kinds.builtin import RESOURCE_SLICES
 from wharfinger.api.registry import Document
 from wharfinger.api.views import Node, view
 from wharfinger.api.wording import counted
@@ -32,7 +32,7 @@ class ResourceClassController(ContextController[str]):
         self._slots: dict[str, list[Slot]] = {}  # by node
         self._devices: dict[int, dict[str, int]] = {}  # property set → node → devices
         self._classes = context.documents(RESOURCE_CLASSES)
-        self._nodes = context.informers.of(NODES, Node)
+        self._nodes = context.nodes
         self._inventories = context.informers.of(NODE_COMPUTE_RESOURCES, NodeComputeResources)
         self._classes.add_handler(self._class_changed, lambda old, new: self._class_changed(new), self._class_deleted)
         self._nodes.add_handler(

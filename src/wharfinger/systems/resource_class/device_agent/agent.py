@@ -60,7 +60,6 @@ def _told_drift(node: Node) -> str:
 
 class DeviceAgent(Controller[WorkKey]):
     name = "device-agent"
-    workers = 1
 
     def __init__(
         self,

@@ -41,10 +41,7 @@ _DRA = MessageClasses(
     },
 )
 ClaimsRequest = _DRA["ClaimsRequest"]
-PreparedDevice = _DRA["Device"]
 Prepared = _DRA["Prepared"]
-PreparedEntry = _DRA["PreparedEntry"]
 NodePrepareResourcesResponse = _DRA["NodePrepareResourcesResponse"]
 Unprepared = _DRA["Unprepared"]
-UnpreparedEntry = _DRA["UnpreparedEntry"]
 NodeUnprepareResourcesResponse = _DRA["NodeUnprepareResourcesResponse"]

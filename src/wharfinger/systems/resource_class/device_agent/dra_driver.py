@@ -25,12 +25,7 @@ from wharfinger.systems.resource_class.device_agent import dra_api as api
 from wharfinger.systems.resource_class.device_agent.cdi import CdiFiles, cdi_name, container_edits
 from wharfinger.systems.resource_class.device_agent.inventory import ReportedDevice
 from wharfinger.systems.resource_class.device_agent.plugins import PluginError, PluginRegistry
-from wharfinger.systems.resource_class.device_agent.slices import (
-    PluginDevice,
-    device_names,
-    pool_devices,
-    pool_slices,
-)
+from wharfinger.systems.resource_class.device_agent.slices import PluginDevice, device_names, pool_devices, pool_slices
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +41,6 @@ class DraDriver(Controller[str]):
     """Publishes slices. The only key stands for all of them."""
 
     name = "dra-driver"
-    workers = 1
 
     def __init__(
         self,

@@ -17,6 +17,7 @@ import grpc
 from google.protobuf.message import DecodeError, Message
 
 from wharfinger.api.validation.resources import is_extended
+from wharfinger.client.tasks import cancel
 from wharfinger.systems.resource_class.device_agent.api import (
     DEVICE_PLUGIN,
     KUBELET_SOCKET,
@@ -135,9 +136,7 @@ class PluginRegistry:
         await self._server.start()
 
     async def stop(self) -> None:
-        for task in self._tasks.values():
-            task.cancel()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await cancel(self._tasks.values())
         if self._server is not None:
             await self._server.stop(0)
         (self._folder / KUBELET_SOCKET).unlink(missing_ok=True)

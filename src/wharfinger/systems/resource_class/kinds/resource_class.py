@@ -7,14 +7,14 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, field
 
+from wharfinger.api.columns.cells import AGE
 from wharfinger.api.fields import FieldError, forbidden, immutable, invalid, required
-from wharfinger.api.groups import SIGS
 from wharfinger.api.names import dns_subdomain
-from wharfinger.api.registry import Column, Document, Kind
-from wharfinger.api.schema.models import ATOMIC, Conditions, Int32, Model, defaulter, doc, kind_schema, validator
+from wharfinger.api.registry import Column, Document
+from wharfinger.api.schema.models import ATOMIC, Conditions, Int32, Model, doc, model_kind
 from wharfinger.api.validation.devices.wording import driver_faults
 from wharfinger.api.validation.resources import is_extended, is_unqualified
-from wharfinger.api.validation.selectors import each, label_key_faults
+from wharfinger.api.validation.selectors import OPERATORS, each, label_key_faults, values_faults
 from wharfinger.systems.resource_class.kinds.names import NODE_COMPUTE_RESOURCES, RESOURCE_CLASSES
 from wharfinger.systems.resource_class.kinds.validation import compute_resources_faults
 from wharfinger.systems.resource_class.kinds.views import default_alias
@@ -169,21 +169,10 @@ def _driver_faults(spec: Document, before: Document | None) -> Iterator[FieldErr
 def _expression_faults(expression: Document, path: str) -> Iterator[FieldError]:
     key, operator, values = expression["key"], expression["operator"], expression.get("values") or []
     yield from label_key_faults(key, f"{path}.key")
-    match operator:
-        case "In" | "NotIn":
-            if not values:
-                yield required(f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'")
-        case "Exists" | "DoesNotExist":
-            if values:
-                detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-                yield forbidden(f"{path}.values", detail)
-        case _:
-            if len(values) != 1:
-                detail = "must be specified single value when `operator` is 'Lt' or 'Gt'"
-                yield required(f"{path}.values", detail)
-            elif not is_bound(expression.get("key") or "", values[0]):
-                detail = "must be a number with an optional prefix and unit, as in 15G, 15Gi or 40GBPS, or a version"
-                yield invalid(f"{path}.values[0]", values[0], detail)
+    yield from values_faults(operator, values, path)
+    if operator not in OPERATORS and len(values) == 1 and not is_bound(key or "", values[0]):
+        detail = "must be a number with an optional prefix and unit, as in 15G, 15Gi or 40GBPS, or a version"
+        yield invalid(f"{path}.values[0]", values[0], detail)
 
 
 def _alias_faults(document: Document) -> Iterator[FieldError]:
@@ -204,26 +193,20 @@ def _group_faults(spec: Document) -> Iterator[FieldError]:
         yield required(missing, "groupBy and groupSize must be set together")
 
 
-CLASS = Kind(
-    SIGS,
-    RESOURCE_CLASSES.kind,
-    RESOURCE_CLASSES.plural,
-    versions=("v1alpha1",),
-    namespaced=False,
+CLASS = model_kind(
+    RESOURCE_CLASSES,
+    ResourceClassModel,
     short_names=("rclass",),
-    status=True,
     name_faults=class_name_faults,
     columns=(
         Column("Resource", "spec.resourceName", description="The raw resource."),
         Column("Nodes", "status.nodes", type="integer", description="Nodes that have matching devices."),
         Column("Devices", "status.devices", type="integer", description="Matching healthy devices on all nodes."),
         Column("Alias", "spec.alias", description="The qualified name that pods can use.", priority=1),
-        Column("Age", "metadata.creationTimestamp", type="date"),
+        AGE,
     ),
-    default=defaulter(ResourceClassModel, _default_class),
-    validate=validator(ResourceClassModel, _class_faults),
-    schema=lambda version: kind_schema(ResourceClassModel),
-    ours=True,
+    fill=_default_class,
+    faults=_class_faults,
 )
 
 
@@ -269,22 +252,17 @@ def _inventory_faults(document: Document, old: Document | None) -> Iterator[Fiel
     yield from compute_resources_faults(resources, "spec.computeResources")
 
 
-INVENTORY = Kind(
-    SIGS,
-    NODE_COMPUTE_RESOURCES.kind,
-    NODE_COMPUTE_RESOURCES.plural,
-    versions=("v1alpha1",),
-    namespaced=False,
+INVENTORY = model_kind(
+    NODE_COMPUTE_RESOURCES,
+    NodeComputeResourcesModel,
     singular="nodecomputeresources",
     short_names=("ncr",),
     columns=(
         Column("Resources", "spec.computeResources[*].name", description="The node's ComputeResources."),
-        Column("Age", "metadata.creationTimestamp", type="date"),
+        AGE,
     ),
-    default=defaulter(NodeComputeResourcesModel, _default_inventory),
-    validate=validator(NodeComputeResourcesModel, _inventory_faults),
-    schema=lambda version: kind_schema(NodeComputeResourcesModel),
-    ours=True,
+    fill=_default_inventory,
+    faults=_inventory_faults,
 )
 
 KINDS = (CLASS, INVENTORY)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from wharfinger.cli.asking import ask, split_name, state_options
+from wharfinger.cli.asking import ExplainOptions, explain_options, namespace_option, scheduler_config_option, split_name
 from wharfinger.cli.completing import names_of
 
 if TYPE_CHECKING:
@@ -18,19 +17,13 @@ _NAMED = 6
 
 @click.command("policy")
 @click.argument("policy", metavar="[NAMESPACE/]NAME", shell_complete=names_of("resourcepolicies"))
-@state_options
-@click.option(
-    "--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="The scheduler's configuration."
-)
+@explain_options
+@namespace_option
+@scheduler_config_option
 def command(
     policy: str,
     namespace: str,
-    paths: tuple[str, ...],
-    everything: bool,
-    output: str,
-    kubeconfig: str | None,
-    context: str | None,
-    config: Path | None,
+    options: ExplainOptions,
 ) -> None:
     """Show the pods in each unit and group of a ResourcePolicy, how much room is left there, which pods are outside all
     units, which wait, and in which order a scale-in would delete the pods of each workload.
@@ -44,19 +37,10 @@ def command(
     from wharfinger.systems.resource_policy.commands.policy_story import explain_policy
 
     namespace, name = split_name(policy, "the policy", namespace)
-    story = ask(
-        lambda client, clock, configuration, registry: explain_policy(client, clock.now(), namespace, name),
-        paths,
-        config,
-        kubeconfig,
-        context,
+    story = options.ask(
+        lambda client, clock, configuration, registry: explain_policy(client, clock.now(), namespace, name)
     )
-    if output == "table":
-        click.echo(policy_text(story, everything=everything))
-    else:
-        from wharfinger.cli.output import emit
-
-        emit(story.document(), output, kind="ResourcePolicyExplanation")
+    options.show("ResourcePolicyExplanation", story, policy_text)
 
 
 def policy_text(story: PolicyStory, *, everything: bool) -> str:

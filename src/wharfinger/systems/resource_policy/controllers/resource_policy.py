@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from wharfinger.api.conditions import find_condition, transition_time
 from wharfinger.api.configuration import Configuration
-from wharfinger.api.kinds.builtin import NODES, PODS
+from wharfinger.api.kinds.builtin import PODS
 from wharfinger.api.registry import Document
 from wharfinger.api.times import format_time, parse_time
 from wharfinger.api.views import Node, Pod
@@ -63,8 +63,8 @@ class ResourcePolicyController(Controller[QueueKey]):
         self._sets_costs = _sets_costs(context.configuration)
         self._cost_events: dict[tuple[str, str], str] = {}  # uids of pods with an event about their own cost
         self._policies = context.documents(RESOURCE_POLICIES)
-        self._pods = context.informers.of(PODS, Pod)
-        self._nodes = context.informers.of(NODES, Node)
+        self._pods = context.pods
+        self._nodes = context.nodes
         self._policies.add_handler(
             on_add=lambda policy: self._policy_changed(None, policy),
             on_update=self._policy_changed,

@@ -8,11 +8,11 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, field
 
+from wharfinger.api.columns.cells import AGE
 from wharfinger.api.fields import FieldError, duplicate, forbidden, invalid, required
-from wharfinger.api.groups import SIGS
 from wharfinger.api.names import dns_label, qualified_name
 from wharfinger.api.quantity import BadQuantity, parse_nano
-from wharfinger.api.registry import Column, Document, Kind
+from wharfinger.api.registry import Column, Document
 from wharfinger.api.schema.models import (
     ATOMIC,
     UNIQUE,
@@ -20,11 +20,10 @@ from wharfinger.api.schema.models import (
     Int32,
     Model,
     Quantity,
-    defaulter,
     doc,
     keyed,
     kind_schema,
-    validator,
+    model_kind,
 )
 from wharfinger.api.selectors import LabelSelector
 from wharfinger.api.times import BadTime, parse_duration
@@ -201,13 +200,10 @@ def _condition(name: str, description: str) -> Column:
     return Column(name, f'status.conditions[?(@.type=="{name}")].status', description=description)
 
 
-KIND = Kind(
-    SIGS,
-    RESOURCE_POLICIES.kind,
-    RESOURCE_POLICIES.plural,
-    versions=("v1alpha1",),
+KIND = model_kind(
+    RESOURCE_POLICIES,
+    ResourcePolicyModel,
     short_names=("rsp",),
-    status=True,
     columns=(
         Column("Strategy", "spec.strategy", description="Whether nodes outside all units are rejected or used last."),
         # A separate field, because a printer column shows only the first element of a list.
@@ -215,12 +211,11 @@ KIND = Kind(
         _condition("Valid", "Whether the policy is valid; others are ignored."),
         _condition("Conflicting", "Whether another policy matches some of the same pods."),
         _condition("Overlapping", "Whether a node belongs to several units."),
-        Column("Age", "metadata.creationTimestamp", type="date"),
+        AGE,
     ),
-    default=defaulter(ResourcePolicyModel, _name_units),
-    validate=validator(ResourcePolicyModel, _faults),
+    fill=_name_units,
+    faults=_faults,
     schema=lambda version: with_rules(kind_schema(ResourcePolicyModel)),
-    ours=True,
 )
 
 KINDS = (KIND,)

@@ -6,11 +6,12 @@ from typing import Any
 
 import msgspec
 
+from wharfinger.api.columns.cells import AGE
 from wharfinger.api.fields import FieldError
 from wharfinger.api.groups import SIGS
 from wharfinger.api.registry import Column, Document, Kind
 from wharfinger.systems.scheduling_policy.kinds.names import SCHEDULING_POLICIES
-from wharfinger.systems.scheduling_policy.kinds.validation import validate_policy
+from wharfinger.systems.scheduling_policy.kinds.validation import COMPONENTS, validate_policy
 from wharfinger.systems.scheduling_policy.kinds.views import AFFINITY_KINDS, ALIASES, HARD, MODE_KEY, SOFT, aliased
 
 DOCUMENT_GROUP = "extensions"
@@ -149,7 +150,7 @@ def _components(section: str) -> Column:
         spec = document.get("spec") or {}
         given = spec.get(section) or {}
         names = []
-        for name in _SHOWN:
+        for name in COMPONENTS:
             plural = name if section != "default" else _IN_DEFAULT.get(name, name)
             value = aliased(given, plural)
             if section == "allowed" and name == "affinities" and value is None:
@@ -162,15 +163,6 @@ def _components(section: str) -> Column:
     return Column(section.capitalize(), description=f"The components in `{section}`.", cell=cell)
 
 
-_SHOWN = (
-    "schedulerNames",
-    "priorityClasseNames",
-    "nodeSelectors",
-    "tolerations",
-    "affinities",
-    "runtimeClassNames",
-    "topologySpreadConstraints",
-)
 _IN_DEFAULT = {
     "schedulerNames": "schedulerName",
     "priorityClasseNames": "priorityClasseName",
@@ -232,7 +224,7 @@ KINDS = (
                 description="Violations since the policy changed.",
                 priority=1,
             ),
-            Column("Age", "metadata.creationTimestamp", type="date"),
+            AGE,
         ),
         status=True,
         validate=_validate,

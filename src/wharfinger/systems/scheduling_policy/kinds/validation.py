@@ -57,7 +57,7 @@ def validate_policy(document: Document, old: Document | None = None) -> Faults:
 
 # Sections
 
-_COMPONENTS = (
+COMPONENTS = (
     "schedulerNames",
     "priorityClasseNames",
     "nodeSelectors",
@@ -78,7 +78,7 @@ def _allowed(path: str, section: Mapping[str, Any]) -> Faults:
 
 
 def _section(path: str, section: Mapping[str, Any], *, may_be_empty: bool) -> Faults:
-    faults = _unknown(path, section, _COMPONENTS)
+    faults = _unknown(path, section, COMPONENTS)
     for name in ("schedulerNames", "priorityClasseNames", "runtimeClassNames"):
         at, value, clash = _aliased(path, section, name)
         faults += clash

@@ -100,14 +100,8 @@ def _required(merged: MergedPolicy, wishes: Wishes) -> Iterator[Violation]:
         has_tolerations = [*(one for _, one in wishes.tolerations), *wishes.system_tolerations]
         if not any(covers_toleration(pattern, one) for pattern in patterns for one in has_tolerations):
             texts = " or ".join(_describe(pattern) for pattern in patterns)
-            policy, detail = wanted.tolerations.policy, f"requires a toleration with {texts}"
-            author = next((wishes.injected[path] for path, _ in wishes.tolerations if path in wishes.injected), None)
-            if author is not None:
-                detail += f', but the default of policy "{author}" set others'
-            yield Violation(
-                required(f"{wishes.base}.tolerations", f'policy "{policy}" {detail}'),
-                (policy,) if author in (None, policy) else (policy, author),
-            )
+            detail = f"requires a toleration with {texts}"
+            yield _lacking(wishes, "tolerations", wishes.tolerations, detail, wanted.tolerations.policy)
     for part in wanted.affinities:
         yield from _required_affinity(wishes, part.value, part.policy)
     if wanted.runtime_classes is not None:
@@ -116,14 +110,19 @@ def _required(merged: MergedPolicy, wishes: Wishes) -> Iterator[Violation]:
         spreads = wanted.spread.value
         if not any(_covers(pattern, one) for pattern in spreads for _, one in wishes.spread):
             texts = " or ".join(_describe_spread(pattern) for pattern in spreads)
-            policy, detail = wanted.spread.policy, f"requires a constraint with {texts}"
-            author = next((wishes.injected[path] for path, _ in wishes.spread if path in wishes.injected), None)
-            if author is not None:
-                detail += f', but the default of policy "{author}" set others'
-            yield Violation(
-                required(f"{wishes.base}.topologySpreadConstraints", f'policy "{policy}" {detail}'),
-                (policy,) if author in (None, policy) else (policy, author),
-            )
+            detail = f"requires a constraint with {texts}"
+            yield _lacking(wishes, "topologySpreadConstraints", wishes.spread, detail, wanted.spread.policy)
+
+
+def _lacking(wishes: Wishes, name: str, given: Iterable[tuple[str, object]], detail: str, policy: str) -> Violation:
+    """No item of a list is one of those that a policy requires; the default of another policy may have set others."""
+    author = next((wishes.injected[path] for path, _ in given if path in wishes.injected), None)
+    if author is not None:
+        detail += f', but the default of policy "{author}" set others'
+    return Violation(
+        required(f"{wishes.base}.{name}", f'policy "{policy}" {detail}'),
+        (policy,) if author in (None, policy) else (policy, author),
+    )
 
 
 def _required_name(wanted: Any, wishes: Wishes, name: str, value: str) -> Iterator[Violation]:
@@ -206,16 +205,10 @@ def _allowed(merged: MergedPolicy, wishes: Wishes, *, update: bool = False) -> I
             )
         )
     scheduler = wishes.scheduler or ("" if update else DEFAULT_SCHEDULER)
-    if (
-        scheduler
-        and wanted.schedulers is None
-        and allowed.schedulers is not None
-        and scheduler not in allowed.schedulers
-    ):
-        yield _not_allowed(f"{base}.schedulerName", scheduler, _choice("scheduler", allowed.schedulers))
-    name = wishes.priority_class
-    if name and wanted.classes is None and allowed.classes is not None and name not in allowed.classes:
-        yield _not_allowed(f"{base}.priorityClassName", name, _choice("priority class", allowed.classes))
+    if wanted.schedulers is None:
+        yield from _allowed_name(f"{base}.schedulerName", scheduler, "scheduler", allowed.schedulers)
+    if wanted.classes is None:
+        yield from _allowed_name(f"{base}.priorityClassName", wishes.priority_class, "priority class", allowed.classes)
     if allowed.selectors is not None:
         for key, value in wishes.selector.items():
             if key in wanted.selectors:
@@ -224,14 +217,9 @@ def _allowed(merged: MergedPolicy, wishes: Wishes, *, update: bool = False) -> I
             if values is not None and value not in values:
                 detail = _choice(f"value of {key}", values) if values else "this key is not allowed"
                 yield _not_allowed(f"{base}.nodeSelector[{key}]", value, detail)
-    name = wishes.runtime_class
-    if (
-        name
-        and wanted.runtime_classes is None
-        and allowed.runtime_classes is not None
-        and name not in allowed.runtime_classes
-    ):
-        yield _not_allowed(f"{base}.runtimeClassName", name, _choice("runtime class", allowed.runtime_classes))
+    if wanted.runtime_classes is None:
+        runtime = wishes.runtime_class
+        yield from _allowed_name(f"{base}.runtimeClassName", runtime, "runtime class", allowed.runtime_classes)
     if allowed.spread is not None:
         for path, one in wishes.spread:
             if not any(_covers(pattern, one) for pattern in allowed.spread):
@@ -272,6 +260,11 @@ def _node_terms(
 
 
 _EMPTY = NodeSelectorTerm()
+
+
+def _allowed_name(path: str, name: str, what: str, allowed: set[str] | None) -> Iterator[Violation]:
+    if name and allowed is not None and name not in allowed:
+        yield _not_allowed(path, name, _choice(what, allowed))
 
 
 def _not_allowed(path: str, value: Any, detail: str) -> Violation:

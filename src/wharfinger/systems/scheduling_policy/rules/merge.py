@@ -214,22 +214,14 @@ def _add(allowed: MergedAllowed, section: PolicySection) -> None:
     allowed.schedulers = _united(allowed.schedulers, section.scheduler_names)
     allowed.classes = _united(allowed.classes, section.priority_classes)
     allowed.runtime_classes = _united(allowed.runtime_classes, section.runtime_classes)
-    if section.spread is not None:
-        if not section.spread:
-            allowed.spread = None
-        elif allowed.spread is not None:
-            allowed.spread.update(dict.fromkeys(section.spread))
+    allowed.spread = _extended(allowed.spread, section.spread)
+    allowed.tolerations = _extended(allowed.tolerations, section.tolerations)
     if section.node_selectors is not None:
         if not section.node_selectors:
             allowed.selectors = None
         elif allowed.selectors is not None:
             for key, values in section.node_selectors.items():
                 allowed.selectors[key] = _united(allowed.selectors.setdefault(key, set()), values)
-    if section.tolerations is not None:
-        if not section.tolerations:
-            allowed.tolerations = None
-        elif allowed.tolerations is not None:
-            allowed.tolerations.update(dict.fromkeys(section.tolerations))
     if section.affinities is not None:
         rules = section.affinities
         if not rules:
@@ -245,6 +237,13 @@ def _united(have: set[str] | None, more: Sequence[str] | None) -> set[str] | Non
         return None
     have.update(more)
     return have
+
+
+def _extended(have: dict[T, None] | None, more: Sequence[T] | None) -> dict[T, None] | None:
+    """The same for patterns, whose order is kept."""
+    if have is None or more is None:
+        return have
+    return have | dict.fromkeys(more) if more else None
 
 
 def _add_affinity(allowed: MergedAllowed, rule: AffinityRule) -> None:
