@@ -11,7 +11,7 @@ EMPTY :=
 SPACE := $(EMPTY) $(EMPTY)
 COMMA := ,
 
-.PHONY: help run web test test-web test-without-systems test-kubernetes test-predictions test-scenarios-embedded test-solver test-node test-node-whole test-conformance bench-kubernetes bench-dashboard bench-instructions image chart reference docs man release check-wheels test-pythons lint format setup bench fuzz fuzz-api fuzz-kills soak lock clean
+.PHONY: help run web test test-web test-without-systems test-kubernetes test-predictions test-scenarios-embedded test-solver test-node test-node-whole test-conformance test-conformance-node bench-kubernetes bench-dashboard bench-memory bench-instructions image chart reference docs man release check-wheels test-pythons lint format setup bench fuzz fuzz-api fuzz-kills soak lock clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -54,11 +54,14 @@ test-predictions: $(READY)  ## random worlds on a real control plane, each stage
 test-node: $(READY)  ## real containers: a kubelet that joins `wharf up`, and a real cluster from nothing; needs root, containerd, runc, CNI plugins, nftables and busybox
 	@$(BIN)/python -m pytest -rs tests/real_node
 
-test-node-whole: $(READY)  ## also upgrade and restart under load, a reboot of the node, and removal
-	@WHARF_NODE=whole $(BIN)/python -m pytest -rs tests/real_node/test_from_nothing.py
+test-node-whole: $(READY)  ## also upgrade and restart under load, a reboot of the node, removal, and the Helm chart
+	@WHARF_NODE=whole $(BIN)/python -m pytest -rs tests/real_node/test_from_nothing.py tests/real_node/test_helm.py
 
 test-conformance: $(READY)  ## upstream's own specs against `wharf up`: SPECS="--area scheduling" for a part of them
 	@$(BIN)/python -m tests.conformance $(SPECS)
+
+test-conformance-node: $(READY)  ## upstream's specs that need containers, with a real node that joins `wharf up`
+	@$(BIN)/python -m tests.conformance --real-node $(SPECS)
 
 test-scenarios-embedded: $(READY)  ## all scenarios on a running `wharf up`, each with the configuration that it needs
 	@$(BIN)/python -m tests.scenarios.embedded
@@ -75,6 +78,9 @@ bench-kubernetes: $(READY)  ## side by side with the stock scheduler on a real A
 bench-dashboard: $(READY)  ## the dashboard of a large cluster in Chromium: bundle, first paint, updates, memory, frames: NODES=5000 PODS=50000
 	@$(BIN)/python scripts/web.py --required
 	@$(BIN)/python -m tests.dashboard.measure --nodes $(or $(NODES),5000) --pods $(or $(PODS),50000)
+
+bench-memory: $(READY)  ## what the installed programs use on clusters of several sizes: NODES="100 1000 5000"
+	@$(BIN)/python -m tests.memory --nodes $(or $(NODES),100 1000 5000)
 
 bench-instructions: $(READY)  ## instructions of short workloads against a baseline, with perf or valgrind: SAVE=--save for a new one
 	@$(BIN)/python -m tests.instructions $(SAVE) || [ $$? -eq 75 ]

@@ -106,17 +106,24 @@ def files_of(name: str) -> list[str]:
     return re.findall(r">\s*([^<>\s]+\.(?:whl|tar\.gz|zip))\s*</a>", text)
 
 
-def main() -> int:
+def faults() -> list[str]:
+    """A line for each wheel that is missing."""
     packages = list(locked((ROOT / "requirements.lock").read_text(encoding="utf-8")))
     with ThreadPoolExecutor(8) as pool:
         files = list(pool.map(lambda package: files_of(package.name), packages))
-    faults = 0
-    for package, found in zip(packages, files, strict=True):
-        for target in missing(package, found):
-            faults += 1
-            print(f"{package.name} {package.version} has no wheel for {target}")
-    print(f"{len(packages)} packages, {len(TARGETS)} targets, {faults} wheels missing")
-    return 1 if faults else 0
+    return [
+        f"{package.name} {package.version} has no wheel for {target}"
+        for package, found in zip(packages, files, strict=True)
+        for target in missing(package, found)
+    ]
+
+
+def main() -> int:
+    found = faults()
+    for fault in found:
+        print(fault)
+    print(f"{len(TARGETS)} targets, {len(found)} wheels missing")
+    return 1 if found else 0
 
 
 if __name__ == "__main__":

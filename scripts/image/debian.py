@@ -14,28 +14,34 @@ from pathlib import Path
 
 SUITE = "trixie"
 PYTHON = "python3.13"
-PACKAGES = (
-    "base-files",
-    "ca-certificates",
-    "libbz2-1.0",
-    "libc6",
-    "libexpat1",
-    "libffi8",
-    "libgcc-s1",
-    "liblzma5",
-    f"lib{PYTHON}-minimal",
-    f"lib{PYTHON}-stdlib",
-    "libsqlite3-0",
-    "libssl3t64",
-    "libstdc++6",
-    "libuuid1",
-    "libzstd1",
-    "media-types",
-    "netbase",
-    f"{PYTHON}-minimal",
-    "tzdata",
-    "zlib1g",
-)
+
+
+def packages(python: str = PYTHON) -> tuple[str, ...]:
+    """What a Python, and wheels for it, need."""
+    return (
+        "base-files",
+        "ca-certificates",
+        "libbz2-1.0",
+        "libc6",
+        "libexpat1",
+        "libffi8",
+        "libgcc-s1",
+        "liblzma5",
+        f"lib{python}-minimal",
+        f"lib{python}-stdlib",
+        "libsqlite3-0",
+        "libssl3t64",
+        "libstdc++6",
+        "libuuid1",
+        "libzstd1",
+        "media-types",
+        "netbase",
+        f"{python}-minimal",
+        "tzdata",
+        "zlib1g",
+    )
+
+
 _MIRROR = os.environ.get("DEBIAN_MIRROR", "http://deb.debian.org")
 _KEYRINGS = ("/usr/share/keyrings/debian-archive-keyring.pgp", "/usr/share/keyrings/debian-archive-keyring.gpg")
 _KEPT_DOCUMENTS = "copyright"
@@ -97,8 +103,8 @@ def architecture() -> str:
     return names[machine]
 
 
-def fetch(folder: Path) -> list[Path]:
-    """Downloads the packages of the current suite. apt checks their signatures."""
+def fetch(folder: Path, suite: str = SUITE, python: str = PYTHON) -> list[Path]:
+    """Downloads the packages that a suite has now. apt checks their signatures."""
     if shutil.which("apt-get") is None:
         raise BuildError("apt-get is missing: the image is built on Debian or its derivatives, or with Docker")
     keyring = next((each for each in _KEYRINGS if Path(each).exists()), None)
@@ -109,11 +115,11 @@ def fetch(folder: Path) -> list[Path]:
         each.mkdir(parents=True)
     (state / "status").touch()
     sources = f"deb [signed-by={keyring}] {_MIRROR}/"
-    lines = [f"{sources}debian {SUITE}{more} main" for more in ("", "-updates")]
-    (state / "sources.list").write_text("\n".join([*lines, f"{sources}debian-security {SUITE}-security main", ""]))
+    lines = [f"{sources}debian {suite}{more} main" for more in ("", "-updates")]
+    (state / "sources.list").write_text("\n".join([*lines, f"{sources}debian-security {suite}-security main", ""]))
     config = state / "apt.conf"
     config.write_text(_settings(state))
-    for arguments in (["update"], ["download", *PACKAGES]):
+    for arguments in (["update"], ["download", *packages(python)]):
         done = subprocess.run(
             ["apt-get", "-qq", *arguments],
             env={**os.environ, "APT_CONFIG": str(config), "LC_ALL": "C"},

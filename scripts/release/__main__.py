@@ -10,6 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from scripts import wheels
 from scripts.release import build
 from scripts.release.archives import write_checksums, wrong_checksums
 from scripts.release.changelog import NoSection, section
@@ -57,6 +58,8 @@ def make(folder: Path, address: str) -> build.Release:
     notes = section((build.ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), version)
     (folder / "CHANGES.md").write_text(notes, encoding="utf-8")
     write_checksums(folder)
+    if missing := wheels.faults():
+        raise CheckFailed("\n  ".join(["dependencies without wheels:", *missing]))
     check_in_environment(wheel, version)
     _check_image(release)
     if wrong := wrong_checksums(folder):

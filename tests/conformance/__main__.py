@@ -4,11 +4,13 @@
     python -m tests.conformance --area scheduling        one area
     python -m tests.conformance --focus 'ResourceQuota'  the specs whose name matches
     python -m tests.conformance --quick                  the part that CI runs
+    python -m tests.conformance --real-node              the specs that need containers, with a real node
     python -m tests.conformance --kubeconfig FILE --containers
                                                          all specs, on a control plane with real nodes
 
 Prints a table, and ends with 1 where a spec failed that `failing.txt` does not list. `impossible.txt` lists the specs
-that need a container runtime or a real network, which simulated nodes do not have.
+that need a container runtime or a real network, which simulated nodes do not have, and `impossible_on_node.txt` those of
+them that a real node does not make possible.
 """
 
 from __future__ import annotations
@@ -24,12 +26,12 @@ import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.kubernetes.binaries import NoBinaries, find_or_make
+from tests.kubernetes.binaries import AGNHOST, NoBinaries, find_or_make
 
 HERE = Path(__file__).resolve().parent
 AREAS = ("scheduling", "api-machinery", "apps", "auth", "cli")
@@ -53,13 +55,14 @@ def main() -> None:
     parser.add_argument("--area", action="append", choices=AREAS, help="only this area; may be repeated")
     parser.add_argument("--focus", action="append", default=[], help="only specs whose name matches this expression")
     parser.add_argument("--quick", action="store_true", help="only the specs of quick.txt, which CI runs")
+    parser.add_argument("--real-node", action="store_true", help="only the specs that need containers, on a real node")
     parser.add_argument("--kubeconfig", type=Path, help="a control plane that runs already")
     parser.add_argument("--containers", action="store_true", help="also the specs that need containers; for real nodes")
     parser.add_argument("--workers", type=int, default=WORKERS, help="how many specs run at the same time")
     parser.add_argument("--output", type=Path, help="a folder for the logs of the specs")
     arguments = parser.parse_args()
     try:
-        binaries = find_or_make("e2e.test")
+        binaries = find_or_make("e2e.test", *(("kubelet", AGNHOST) if arguments.real_node else ()))
     except NoBinaries as error:
         if "conformance" in os.environ.get("WHARF_REQUIRE", "").replace(" ", "").split(","):
             sys.exit(f"Error: {error}")
@@ -70,15 +73,24 @@ def main() -> None:
     if arguments.quick:
         quick = listed("quick.txt")
         wanted = [name for name in wanted if name in quick]
+    if arguments.real_node:
+        wanted = [name for name in wanted if name in listed("impossible.txt")]
+        impossible = listed("impossible_on_node.txt")
     possible = [name for name in wanted if name not in impossible]
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         output = arguments.output or Path(folder)
         output.mkdir(parents=True, exist_ok=True)
         environment = {**os.environ, "PATH": f"{binaries['kubectl'].parent}:{os.environ['PATH']}"}
-        with control_plane(arguments.kubeconfig, Path(folder)) as kubeconfig:
-            command = [binaries["kubectl"], f"--kubeconfig={kubeconfig}", "apply", "-f", HERE / "programs.yaml"]
-            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        with ExitStack() as stack:
+            if arguments.real_node:
+                from tests.conformance.containers import real_control_plane
+
+                kubeconfig = stack.enter_context(real_control_plane(binaries, output / "kubelet.log"))
+            else:
+                kubeconfig = stack.enter_context(control_plane(arguments.kubeconfig, Path(folder)))
+                command = [binaries["kubectl"], f"--kubeconfig={kubeconfig}", "apply", "-f", HERE / "programs.yaml"]
+                subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
             results = run(binaries["e2e.test"], kubeconfig, possible, output, arguments.workers, environment)
     unexpected = report(wanted, impossible, known, results, time.monotonic() - started)
     sys.exit(1 if unexpected else 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import json
 import re
+import shlex
 import sys
 import tarfile
 import tomllib
@@ -13,7 +14,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from scripts.image import debian, inside, oci, sbom, trees
-from scripts.image.debian import PACKAGES, PYTHON, BuildError, DebianPackage
+from scripts.image.__main__ import labels
+from scripts.image.debian import PYTHON, BuildError, DebianPackage, packages
 from scripts.image.trees import Layer, PythonPackage
 
 from wharfinger.api.kinds import registry
@@ -51,7 +53,12 @@ def test_the_python_is_one_that_the_package_supports() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     version = PYTHON.removeprefix("python")
     assert f"Programming Language :: Python :: {version}" in project["classifiers"]
-    assert f"{PYTHON}-minimal" in PACKAGES
+    assert f"{PYTHON}-minimal" in packages()
+
+
+def test_the_dockerfile_has_the_labels_of_the_image() -> None:
+    made = dict(each.split("=", 1) for each in shlex.split(the("LABEL")))
+    assert made == labels("$REVISION")
 
 
 def archive(folder: Path, content: str = "text") -> tuple[oci.Archive, Path]:

@@ -25,7 +25,8 @@ KUBERNETES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "ku
 OLDER = "1.31.14"
 OLDER_KUBECTL = f"kubectl-{OLDER}"
 HELM = "helm-4.3.1"
-ON_DEMAND = ("kubelet", "kube-proxy", "e2e.test", OLDER_KUBECTL, HELM)  # only some tests need these
+AGNHOST = "agnhost"  # what most pods of upstream's specs run
+ON_DEMAND = ("kubelet", "kube-proxy", "e2e.test", AGNHOST, OLDER_KUBECTL, HELM)  # only some tests need these
 HERE = Path(__file__).resolve().parent
 
 
@@ -86,12 +87,15 @@ def _build(names: list[str], target: Path) -> None:
     print(f"Building {', '.join(names)} {VERSION} (once; some ten minutes on two cores) ...", flush=True)
     partial = target / "partial"
     partial.mkdir(exist_ok=True)
-    programs = [name for name in names if name not in ("e2e.test", OLDER_KUBECTL, HELM)]
+    programs = [name for name in names if name not in ("e2e.test", AGNHOST, OLDER_KUBECTL, HELM)]
     if programs:
         packages = [f"k8s.io/kubernetes/cmd/{name}" for name in programs]
         _run(["go", "build", *_flags(VERSION), "-o", f"{partial}/", *packages])
     if "e2e.test" in names:
         _run(["go", "test", "-c", *_flags(VERSION), "-o", f"{partial}/e2e.test", "k8s.io/kubernetes/test/e2e"])
+    if AGNHOST in names:
+        command = ["go", "build", *_flags(VERSION), "-o", f"{partial}/", "k8s.io/kubernetes/test/images/agnhost"]
+        _run(command, CGO_ENABLED="0")  # images have no libraries
     if OLDER_KUBECTL in names:
         command = ["go", "build", *_flags(OLDER), "-o", f"{partial}/{OLDER_KUBECTL}", "k8s.io/kubernetes/cmd/kubectl"]
         _run(command, "older_kubectl")
@@ -106,8 +110,8 @@ def _flags(version: str) -> list[str]:
     return ["-ldflags", f"-s -w -X k8s.io/component-base/version.gitVersion=v{version}"]
 
 
-def _run(command: list[str], module: str = "binaries") -> None:
-    done = subprocess.run(command, cwd=HERE / module, check=False)
+def _run(command: list[str], module: str = "binaries", **environment: str) -> None:
+    done = subprocess.run(command, cwd=HERE / module, env={**os.environ, **environment}, check=False)
     if done.returncode:
         raise NoBinaries(f"{' '.join(command[:2])} failed (exit code {done.returncode})")
 

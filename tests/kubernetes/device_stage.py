@@ -185,25 +185,29 @@ class DeviceStage:
             engine.set_pod(view(document, Pod))
         return engine
 
-    def settled(self) -> Seen:
+    def settled(self, *, kept: bool = False) -> Seen:
         """The cluster when nothing is left to do: claims of ended pods are released, every pod was tried, and those that are
-        pending cannot be scheduled."""
-        seen = self.until(self._all_tried, "every pod was tried, and no claim has devices in vain")
-        waiting = self._schedulable(seen)
+        pending cannot be scheduled. `kept` says that claims may have devices for pods that are pending, which is so after
+        failed bindings."""
+        rest = partial(self.all_tried, kept=kept), "every pod was tried, and no claim has devices in vain"
+        seen = self.until(*rest)
+        waiting = self.schedulable(seen)
         while waiting:
             self.until(partial(_all_bound, waiting), f"{waiting} are bound")
-            seen = self.until(self._all_tried, "every pod was tried, and no claim has devices in vain")
-            waiting = self._schedulable(seen)
+            seen = self.until(*rest)
+            waiting = self.schedulable(seen)
         return seen
 
-    def _schedulable(self, seen: Seen) -> list[tuple[str, str]]:
+    def schedulable(self, seen: Seen) -> list[tuple[str, str]]:
         pending = [name for name, pod in seen.pods.items() if not pod["spec"].get("nodeName")]
         if not pending:
             return []
         engine = self.engine(seen)
         return [name for name in pending if engine.schedule(view(seen.pods[name], Pod)).node]
 
-    def _all_tried(self, seen: Seen) -> bool:
+    def all_tried(self, seen: Seen, *, kept: bool = False) -> bool:
+        pending = [pod for pod in seen.pods.values() if not pod["spec"].get("nodeName")] if kept else []
+        wanted = {key(claim) for pod in pending for claim in seen.claims_of(pod).values() if claim is not None}
         if any(seen.outcome(pod) is None for pod in seen.pods.values()):
             return False
         alive = {pod["metadata"]["uid"] for pod in seen.pods.values()}
@@ -211,7 +215,9 @@ class DeviceStage:
             status = claim.get("status") or {}
             users = {each["uid"] for each in status.get("reservedFor") or ()}
             owners = {each["uid"] for each in claim["metadata"].get("ownerReferences") or ()}
-            if users - alive or owners - alive or (status.get("allocation") and not users):
+            if users - alive or owners - alive:
+                return False
+            if status.get("allocation") and not users and key(claim) not in wanted:
                 return False
         return True
 

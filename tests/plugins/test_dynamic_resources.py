@@ -151,8 +151,8 @@ def test_an_explanation_lists_the_devices() -> None:
     rows = [engine.tables.row_of["n0"]]
     (table,) = engine.profile(asking).plugins["DynamicResources"].explained(asking, rows)
     assert [dict(zip(table.header, row, strict=True)) for row in table.rows] == [
-        {**ABOUT, "devices": 1, "verdict": "usable", "which": "n0/free"},
-        {**ABOUT, "devices": 1, "verdict": "tainted k:NoExecute", "which": "n0/t"},
+        {**ABOUT, "devices": 1, "verdict": "usable", "which": ("n0/free",)},
+        {**ABOUT, "devices": 1, "verdict": "tainted k:NoExecute", "which": ("n0/t",)},
     ]
     assert not list(engine.profile(asking).plugins["DynamicResources"].explained(pod("q"), rows))
 
@@ -165,7 +165,7 @@ def test_an_explanation_names_the_constraint() -> None:
     engine = engine_with(slice_of("n0", *devices))
     engine.apply("ResourceClaim", claim("c", 2, [{"matchAttribute": f"{DRIVER}/root"}]))
     detail = prepared(engine, pod("p", "c")).detail(engine.tables.row_of["n0"])
-    assert detail.endswith(f"3 of 3 devices usable, 2 needed (to be taken together under matchAttribute {DRIVER}/root)")
+    assert detail.endswith(f"3 of 3 devices usable, 2 needed (of which at most 1 have the same {DRIVER}/root)")
 
 
 def test_an_error_names_the_claim_of_the_pod_that_asks() -> None:

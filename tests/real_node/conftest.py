@@ -18,12 +18,14 @@ import pytest
 import yaml
 from tests.apiserver.running import environment
 from tests.kubernetes.binaries import Binaries, NoBinaries, find_or_make
+from tests.real_node.builds import Builds, make_builds
 from tests.real_node.machine import IMAGE, Kubelet, Machine, control_plane, lacking, until
 from tests.support import missing
 
 HERE = Path(__file__).resolve().parent
 PATIENCE = 600  # seconds for a test without what all share; programs may have to be built first
 NODE = "real-1"
+whole = pytest.mark.skipif("WHARF_NODE" not in os.environ, reason="run by `make test-node-whole`")
 WHARF = [sys.executable, "-m", "wharfinger.cli.main"]
 
 
@@ -47,8 +49,9 @@ class RealCluster:
         self.data = data
         self.kubelet: Kubelet | None = None
 
-    def join(self, *arguments: str) -> Kubelet:
-        """Starts a kubelet with the files that `wharf node-token` writes, as the text that it prints says."""
+    def join(self, *arguments: str, **settings: Any) -> Kubelet:
+        """Starts a kubelet with the files that `wharf node-token` writes, as the text that it prints says. Settings are
+        added to its configuration."""
         command = ["node-token", *arguments, "--data-dir", str(self.data), "--runtime-endpoint", self.machine.runtime]
         said = subprocess.run([*WHARF, *command], env=environment(), check=True, capture_output=True, text=True).stdout
         start = re.search(r"^  kubelet (.*?)\n\n", said, re.DOTALL | re.MULTILINE)
@@ -56,7 +59,7 @@ class RealCluster:
         given = shlex.split(start[1].replace("\\\n", " "))
         if not any(one.startswith("--hostname-override") for one in given):
             given.append(f"--hostname-override={NODE}")
-        self.kubelet = Kubelet(self.binaries["kubelet"], self.machine, NODE, given, free_port())
+        self.kubelet = Kubelet(self.binaries["kubelet"], self.machine, NODE, given, free_port(), **settings)
         self.kubelet.start()
         return self.kubelet
 
@@ -158,6 +161,11 @@ def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port: int = probe.getsockname()[1]
     return port
+
+
+@pytest.fixture(scope="session")
+def builds(tmp_path_factory: pytest.TempPathFactory) -> Builds:
+    return make_builds(tmp_path_factory.mktemp("image"))
 
 
 @pytest.fixture(scope="module")  # the next module has a machine of its own, with the same addresses

@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import json
 import secrets
+import shutil
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
-from tests.kubernetes.binaries import Binaries
+from tests.kubernetes.binaries import Binaries, NoBinaries, find_or_make
 from tests.kubernetes.cluster import OURS, Cluster, Process, free_port
-from tests.real_node.machine import Kubelet, Machine
+from tests.real_node.builds import Builds
+from tests.real_node.machine import Kubelet, Machine, lacking
+from tests.support import missing
 
 NODE = "real-1"
 # Not those of the other tests of this tier, so that both can run at once.
@@ -166,6 +170,29 @@ class NodeCluster(Cluster):
             for each in self.items(f"/api/v1/namespaces/{namespace}/pods")
         ]
         return "\n".join([wide, *logs])
+
+
+@contextmanager
+def cluster_from_nothing(builds: Builds, folder: Path) -> Iterator[NodeCluster]:
+    """A cluster whose node has the images and is ready. Skips the test where that cannot be."""
+    if why := lacking() or ("" if shutil.which("nft") else "Services need nft (nftables)"):
+        missing("containerd", why)
+    try:
+        binaries = find_or_make("kubelet", "kube-proxy")
+    except NoBinaries as error:
+        missing("containerd", str(error))
+    machine = Machine(folder / "machine", PODS)
+    made = NodeCluster(binaries, folder, machine)
+    try:
+        machine.start()
+        for archive in builds.archives:
+            machine.ctr("image", "import", "--base-name", "docker.io/library/wharfinger", "--digests", str(archive))
+        made.start()
+        made.join()
+        yield made
+    finally:
+        made.stop()
+        machine.stop()
 
 
 def remove_services() -> None:

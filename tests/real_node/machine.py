@@ -18,7 +18,7 @@ import subprocess
 import tarfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,6 @@ _CGROUPS = Path("/sys/fs/cgroup")
 _CGROUP_ROOT = f"/wharfinger-test-{os.getpid()}"  # a kubelet kills whatever it does not know below its own root
 _CNI = ("/usr/lib/cni", "/opt/cni/bin")
 _PLUGINS = ("ptp", "host-local", "loopback")
-_APPLETS = ("sh", "sleep", "cat", "echo", "ls", "nc", "httpd", "tar", "wget", "true", "false", "kill", "date", "head", "tee", "mkdir")  # fmt: skip
 
 
 def lacking() -> str:
@@ -159,9 +158,14 @@ class Machine:
         (self.folder / "cni" / "10-ptp.conflist").write_text(json.dumps(_network(self.folder, self.pods)))
         (self.folder / "containerd.toml").write_text(self._configuration())
         self._start_containerd()
+        self.add_image()
+
+    def add_image(self, *names: str, files: Mapping[str, Path] | None = None, **settings: Any) -> None:
+        """Imports an image that `make_image` makes."""
         image = self.folder / "image.tar"
-        make_image(image)
+        make_image(image, *names, files=files, **settings)
         self.ctr("image", "import", str(image))
+        image.unlink()
 
     def _start_containerd(self) -> None:
         make_cgroups()
@@ -318,10 +322,12 @@ def _copy(source: socket.socket, sink: socket.socket) -> None:
         sink.shutdown(socket.SHUT_WR)
 
 
-def make_image(path: Path) -> None:
-    """An image of busybox in the layout of `docker save`. Its command sleeps, so that it can be the pause image, too."""
+def make_image(path: Path, *names: str, files: Mapping[str, Path] | None = None, **settings: Any) -> None:
+    """An image of busybox and these files in the layout of `docker save`. Its command sleeps unless the settings name
+    another, so that it can be the pause image, too."""
     program = busybox()
     assert program is not None
+    applets = subprocess.run([program, "--list"], check=True, capture_output=True, text=True, timeout=60).stdout.split()
     layer = io.BytesIO()
     with tarfile.open(fileobj=layer, mode="w") as tar:
         for folder in ("bin", "tmp", "etc", "proc", "sys", "dev", "www"):
@@ -329,25 +335,28 @@ def make_image(path: Path) -> None:
             entry.type, entry.mode = tarfile.DIRTYPE, 0o1777 if folder == "tmp" else 0o755
             tar.addfile(entry)
         tar.add(program, "bin/busybox")
-        for applet in _APPLETS:
+        for applet in applets:
             entry = tarfile.TarInfo(f"bin/{applet}")
             entry.type, entry.linkname = tarfile.SYMTYPE, "busybox"
-            tar.addfile(entry)
+            if applet != "busybox":
+                tar.addfile(entry)
+        for name, file in (files or {}).items():
+            tar.add(file, name)
     data = layer.getvalue()
     config = {
         "architecture": "amd64" if os.uname().machine == "x86_64" else "arm64",
         "os": "linux",
-        "config": {"Env": ["PATH=/bin"], "Cmd": ["/bin/sleep", "1000000"]},
+        "config": {"Env": ["PATH=/bin"], "Cmd": ["/bin/sleep", "1000000"], **settings},
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{sha256(data).hexdigest()}"]},
     }
-    manifest = [{"Config": "config.json", "RepoTags": [IMAGE], "Layers": ["layer.tar"]}]
-    files = {
+    manifest = [{"Config": "config.json", "RepoTags": names or [IMAGE], "Layers": ["layer.tar"]}]
+    contents = {
         "config.json": json.dumps(config).encode(),
         "layer.tar": data,
         "manifest.json": json.dumps(manifest).encode(),
     }
     with tarfile.open(path, "w") as tar:
-        for name, content in files.items():
+        for name, content in contents.items():
             entry = tarfile.TarInfo(name)
             entry.size = len(content)
             tar.addfile(entry, io.BytesIO(content))
@@ -356,12 +365,14 @@ def make_image(path: Path) -> None:
 class Kubelet:
     """A kubelet that was given its files by `wharf node-token`."""
 
-    def __init__(self, program: Path, machine: Machine, name: str, arguments: list[str], port: int) -> None:
+    def __init__(
+        self, program: Path, machine: Machine, name: str, arguments: list[str], port: int, **more: Any
+    ) -> None:
         self.name = name
         self._command = [str(program), *arguments, f"--root-dir={machine.folder / f'kubelet-{name}'}", "--v=2"]
         self._log = machine.folder / f"kubelet-{name}.log"
         configuration = Path(next(one for one in arguments if one.startswith("--config=")).removeprefix("--config="))
-        settings = {**json.loads(configuration.read_text()), **_settings(port)}
+        settings = {**json.loads(configuration.read_text()), **_settings(port), **more}
         settings["podLogsDir"] = str(machine.folder / "logs")
         configuration.write_text(json.dumps(settings, indent=2))
         self.program: Program | None = None

@@ -4,93 +4,39 @@ real containers, upgrade, restart, reboot, removal. The tests build on each othe
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import ssl
 import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
-from scripts.image import oci, trees
-from scripts.image.__main__ import LIMIT, labels
-from scripts.image.debian import BuildError
-from tests.kubernetes.binaries import NoBinaries, find_or_make
-from tests.kubernetes.cluster import OURS, ROOT
+from scripts.image.__main__ import LIMIT
+from tests.kubernetes.cluster import OURS
 from tests.kubernetes.manifests import condition, namespace
-from tests.real_node.from_nothing import NODE, PODS, NodeCluster, everything
-from tests.real_node.machine import IMAGE, Machine, lacking
-from tests.support import missing
+from tests.real_node.builds import Builds
+from tests.real_node.conftest import whole
+from tests.real_node.from_nothing import NODE, NodeCluster, cluster_from_nothing, everything
+from tests.real_node.machine import IMAGE
 
 SPACE = "shop"
 SIGS = "scheduling.sigs.x-k8s.io/v1alpha1"
 SLOT = "example.com/slot"
-whole = pytest.mark.skipif("WHARF_NODE" not in os.environ, reason="run by `make test-node-whole`")
 PROGRAMS = ("controllers", "dashboard", "placement", "scheduler", "webhook")
-
-
-@dataclass(frozen=True)
-class Builds:
-    """Two builds of the image that differ in the program's own layer."""
-
-    archives: list[Path]
-    digests: list[str]
-    compressed: int
-
-
-@pytest.fixture(scope="module")
-def builds(tmp_path_factory: pytest.TempPathFactory) -> Builds:
-    folder = tmp_path_factory.mktemp("image")
-    blobs = folder / "blobs"
-    blobs.mkdir()
-    try:
-        made = trees.lay_out(folder / "trees", ROOT)
-    except BuildError as error:
-        missing("containerd", str(error))
-    layers = trees.pack(made, blobs, 0)
-    archives, written = [folder / "first.tar", folder / "second.tar"], []
-    written.append(oci.write(archives[0], blobs, layers, "wharfinger:first", labels(), 0))
-    (made.layers[-1] / "usr/share/wharfinger").mkdir(parents=True)
-    (made.layers[-1] / "usr/share/wharfinger/build").write_text("second\n")
-    layers[-1] = trees.pack_layer(made.python(), made.layers[-1], blobs, 0)
-    written.append(oci.write(archives[1], blobs, layers, "wharfinger:second", labels(), 0))
-    return Builds(archives, [each.digest for each in written], written[0].compressed)
 
 
 @pytest.fixture(scope="module")
 def cluster(builds: Builds, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeCluster]:
-    if why := lacking() or ("" if shutil.which("nft") else "Services need nft (nftables)"):
-        missing("containerd", why)
-    try:
-        binaries = find_or_make("kubelet", "kube-proxy")
-    except NoBinaries as error:
-        missing("containerd", str(error))
-    folder = tmp_path_factory.mktemp("nothing")
-    machine = Machine(folder / "machine", PODS)
-    made = NodeCluster(binaries, folder, machine)
-    try:
-        machine.start()
-        for archive in builds.archives:
-            machine.ctr("image", "import", "--base-name", "docker.io/library/wharfinger", "--digests", str(archive))
-        made.start()
-        made.join()
+    with cluster_from_nothing(builds, tmp_path_factory.mktemp("nothing")) as made:
         yield made
-    finally:
-        made.stop()
-        machine.stop()
 
 
-def image(builds: Builds, number: int) -> str:
-    return f"wharfinger@{builds.digests[number]}"
-
-
-def install(cluster: NodeCluster, reference: str) -> None:
-    printed = cluster.run_wharf("install", "--components", "all", "--enforce", "--image", reference, cluster=True)
+def install(cluster: NodeCluster, builds: Builds, number: int) -> None:
+    printed = cluster.run_wharf(
+        "install", "--components", "all", "--enforce", "--image", builds.image(number), cluster=True
+    )
     cluster.kubectl("apply", "--server-side", "-f", "-", stdin=printed)
 
 
@@ -137,7 +83,7 @@ def test_the_image_is_small(builds: Builds) -> None:
 def test_every_component_becomes_ready_with_its_printed_rights(cluster: NodeCluster, builds: Builds) -> None:
     global before
     before = everything(cluster)
-    install(cluster, image(builds, 0))
+    install(cluster, builds, 0)
     assert cluster.deployments() == [f"wharfinger-{program}" for program in PROGRAMS]
     cluster.wait_for_rollout()
     webhooks = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/wharfinger"
@@ -414,7 +360,7 @@ class Load(threading.Thread):
 @whole
 def test_an_upgrade_under_load_refuses_nothing_and_misses_no_pod(cluster: NodeCluster, builds: Builds) -> None:
     with Load(cluster, "upgrade") as load:
-        install(cluster, image(builds, 1))
+        install(cluster, builds, 1)
         cluster.wait_for_rollout()
     load.check()
     for each in cluster.items(f"/api/v1/namespaces/{OURS}/pods"):

@@ -8,6 +8,7 @@ from typing import Any
 
 from click.testing import CliRunner, Result
 
+from wharfinger.api.views import Node, Pod, view
 from wharfinger.cli.main import wharf
 from wharfinger.simulate.utilisation import utilisation
 
@@ -107,7 +108,8 @@ def test_finished_pods_use_nothing_and_known_labels_name_the_pool() -> None:
         }
         for phase in ("Running", "Succeeded")
     ]
-    found = utilisation([node("n1", **{"karpenter.sh_nodepool": "spot", "pool": "other"}), *pods])
+    nodes = [node("n1", **{"karpenter.sh_nodepool": "spot", "pool": "other"})]
+    found = utilisation([view(each, Node) for each in nodes], [view(each, Pod) for each in pods])
     assert [(each.pool, each.zone, each.nodes, each.pods) for each in found] == [("spot", "", 1, 1)]
     assert found[0].share("cpu") == 0.25 and found[0].share("nvidia.com/gpu") is None
 

@@ -141,7 +141,14 @@ export interface Explanation {
   message: string;
   notes: string[];
   nodeCount: number;
-  refused: { plugin: string; reason: string; final: boolean; count: number; nodes: string[] }[];
+  refused: {
+    plugin: string;
+    reason: string;
+    final: boolean;
+    count: number;
+    nodes: string[];
+    details?: { text: string; nodes: string[] }[];
+  }[];
   scores: Scored[];
   feasible: number;
   preemption: null | {

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from wharfinger.admission.request import PASS, PodReviewer, Request, Review
+from wharfinger.admission.request import PASS, RepeatingPodReviewer, Request, Review
 from wharfinger.api.kinds.builtin import PERSISTENT_VOLUME_CLAIMS, PODS
 from wharfinger.api.quantity import BadQuantity, canonical, format_nano, parse_nano
 from wharfinger.api.registry import Document
@@ -28,7 +28,7 @@ RangesOf = Callable[[str], Iterable[LimitRange]]
 NamesOf = Callable[[], ResourceNames]
 
 
-class LimitDefaultsReviewer(PodReviewer):
+class LimitDefaultsReviewer(RepeatingPodReviewer):
     """Mutating: containers get the defaults of their namespace."""
 
     def __init__(self, ranges: RangesOf, names: NamesOf = lambda: PLAIN) -> None:
@@ -80,6 +80,9 @@ class LimitRangeReviewer:
 
     def concerns(self, group: str, plural: str, subresource: str) -> bool:
         return plural in (PODS.plural, PERSISTENT_VOLUME_CLAIMS.plural) and not group and not subresource
+
+    def repeats(self, request: Request) -> bool:
+        return True
 
     def review(self, request: Request) -> Review:
         document = request.object

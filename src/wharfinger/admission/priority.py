@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from wharfinger.admission.request import PASS, PodReviewer, Request, Review
+from wharfinger.admission.request import PASS, RepeatingPodReviewer, Request, Review
 from wharfinger.api.kinds.builtin import PODS, PRIORITY_CLASSES
 from wharfinger.api.registry import Document
 from wharfinger.api.views.workloads import PriorityClass
@@ -40,7 +40,7 @@ def system_classes() -> list[Document]:
     ]
 
 
-class PriorityReviewer(PodReviewer):
+class PriorityReviewer(RepeatingPodReviewer):
     """Mutating: sets priority and preemption policy of pods."""
 
     def __init__(self, find: Callable[[str], PriorityClass | None], all: Callable[[], Iterable[PriorityClass]]) -> None:

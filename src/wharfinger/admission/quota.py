@@ -177,6 +177,10 @@ class QuotaReviewer:
     def concerns(self, group: str, plural: str, subresource: str) -> bool:
         return not subresource or (subresource == "resize" and plural == "pods" and not group)
 
+    def repeats(self, request: Request) -> bool:
+        """Usage grows with every object, so only where nothing is counted."""
+        return not request.namespace or not self._quotas.get(request.namespace)
+
     def review(self, request: Request) -> Review:
         if request.object is None or not request.namespace or not _concerns(request):
             return PASS

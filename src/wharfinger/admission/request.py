@@ -84,6 +84,10 @@ class Reviewer(Protocol):
 
     A reviewer may have a method `concerns(group, plural, subresource)`; it is then called only for writes for which that
     returns True. The result is cached.
+
+    A reviewer may have a method `repeats(request)`, which is asked after a pass: whether an equal request for an object of
+    another name passes in the same way as long as no setting changes, that is, no object of a kind other than those that
+    change all the time (`store.ledger.BUSY`). Such requests need not be reviewed again.
     """
 
     def review(self, request: Request) -> Review: ...
@@ -105,3 +109,10 @@ class PodReviewer:
 
     def concerns(self, group: str, plural: str, subresource: str) -> bool:
         return plural == PODS.plural and not group and not subresource
+
+
+class RepeatingPodReviewer(PodReviewer):
+    """Base of reviewers that look at nothing but the pod and settings, and have no other effect."""
+
+    def repeats(self, request: Request) -> bool:
+        return True

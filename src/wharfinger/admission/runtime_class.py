@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from wharfinger.admission.request import PASS, PodReviewer, Request, Review
+from wharfinger.admission.request import PASS, RepeatingPodReviewer, Request, Review
 from wharfinger.api.quantity import parse_nano
 from wharfinger.api.registry import Document
 from wharfinger.api.taints import NO_EXECUTE
@@ -13,7 +13,7 @@ from wharfinger.api.taints import NO_EXECUTE
 _DIFFERS = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"
 
 
-class RuntimeClassReviewer(PodReviewer):
+class RuntimeClassReviewer(RepeatingPodReviewer):
     """Mutating, as upstream's RuntimeClass plugin. Unless classes are `required`, a pod whose class does not exist is left
     unchanged: snapshots may lack classes."""
 

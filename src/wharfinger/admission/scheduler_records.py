@@ -203,6 +203,10 @@ class SchedulerRecordReviewer:
     def concerns(self, group: str, plural: str, subresource: str) -> bool:
         return reviewed(group, plural)
 
+    def repeats(self, request: Request) -> bool:
+        """Unless the right of the user depends on the node."""
+        return self._rules.judge(request) is _FINE
+
     def review(self, request: Request) -> Review:
         verdict = self._rules.judge(request)
         denied = verdict.denied

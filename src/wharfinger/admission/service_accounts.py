@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from wharfinger.admission.request import PASS, PodReviewer, Request, Review
+from wharfinger.admission.request import PASS, RepeatingPodReviewer, Request, Review
 from wharfinger.api.kinds.builtin import PODS
 from wharfinger.api.pod_references import secret_names
 from wharfinger.api.registry import Document
@@ -23,7 +23,7 @@ FindAccount = Callable[[str, str], Document | None]
 """Looks up a service account by namespace and name."""
 
 
-class ServiceAccountReviewer(PodReviewer):
+class ServiceAccountReviewer(RepeatingPodReviewer):
     """Mutating, on creation. Without `find` names are not looked up: in a simulation service accounts need not exist.
 
     Containers get a volume with the account's token, the cluster's root certificate and the namespace if `token_volume`

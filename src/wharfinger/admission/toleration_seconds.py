@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from wharfinger.admission.request import PASS, PodReviewer, Request, Review
+from wharfinger.admission.request import PASS, RepeatingPodReviewer, Request, Review
 from wharfinger.api.kinds.builtin import PODS
 from wharfinger.api.taints import NO_EXECUTE, NOT_READY, UNREACHABLE
 
@@ -12,7 +12,7 @@ SECONDS = 300
 TAINTS = (NOT_READY, UNREACHABLE)
 
 
-class TolerationSecondsReviewer(PodReviewer):
+class TolerationSecondsReviewer(RepeatingPodReviewer):
     """Mutating, on create and update, as upstream's DefaultTolerationSeconds."""
 
     def review(self, request: Request) -> Review:

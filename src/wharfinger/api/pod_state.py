@@ -25,8 +25,10 @@ def is_available(pod: Pod, min_ready_seconds: int, now: float) -> bool:
     """Ready for at least `min_ready_seconds`."""
     if not pod.ready:
         return False
+    if min_ready_seconds == 0:
+        return True
     since = ready_since(pod)
-    return min_ready_seconds == 0 or (since is not None and since + min_ready_seconds <= now)
+    return since is not None and since + min_ready_seconds <= now
 
 
 def next_availability(pods: Iterable[Pod], min_ready_seconds: int, now: float) -> float | None:

@@ -109,7 +109,10 @@ Requirements = tuple[Requirement, ...]
 
 
 def matches(requirements: Requirements, labels: Mapping[str, str]) -> bool:
-    return all(requirement.matches(labels) for requirement in requirements)
+    for requirement in requirements:  # noqa: SIM110 - faster than a generator
+        if not requirement.matches(labels):
+            return False
+    return True
 
 
 def requirement(expression: SelectorExpression, *, node: bool = False, path: str = "") -> Requirement:

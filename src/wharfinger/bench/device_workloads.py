@@ -1,4 +1,4 @@
-"""Workloads with devices: every node has eight, and every pod claims of its own."""
+"""Workloads with devices: every node has some, and every pod claims of its own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 Document = dict[str, Any]
 
 DRIVER = "gpu.example.com"
-DEVICES = 8
+DEVICES = 8  # of a node
 KINDS = 20
 _MEMORY = f'device.capacity["{DRIVER}"].memory.compareTo(quantity("40Gi")) >= 0'
 
@@ -18,8 +18,8 @@ def device_class() -> Iterator[Document]:
     yield {"kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": {"selectors": selectors}}
 
 
-def device_slice(node: Document) -> Iterator[Document]:
-    """The eight devices of a node, two on each of four PCIe roots."""
+def device_slice(node: Document, count: int = DEVICES) -> Iterator[Document]:
+    """The devices of a node, two on each PCIe root."""
     name = node["metadata"]["name"]
     devices = [
         {
@@ -32,7 +32,7 @@ def device_slice(node: Document) -> Iterator[Document]:
             },
             "capacity": {"memory": {"value": "80Gi" if index % 2 else "40Gi"}},
         }
-        for index in range(DEVICES)
+        for index in range(count)
     ]
     pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
     spec = {"driver": DRIVER, "pool": pool, "nodeName": name, "devices": devices}

@@ -6,7 +6,8 @@ The shapes and sizes are upstream's, so that results can be compared.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from wharfinger.bench import device_workloads
@@ -266,6 +267,10 @@ class Workload:
     with_node: Callable[[Document], Iterator[Document]] = _nothing  # created with every node
     with_pod: Callable[[Document], Iterator[Document]] = _nothing  # created with every pod
 
+    @property
+    def has_devices(self) -> bool:
+        return self.with_node is device_workloads.device_slice
+
     def node_documents(self, count: int | None = None) -> Iterator[Document]:
         for index in range(self.nodes if count is None else count):
             yield node(index, self.zones)
@@ -285,6 +290,11 @@ class Workload:
         if self.meanwhile is not None:
             for index in range((self.pods if count is None else count) // EVERY):
                 yield self.meanwhile(f"meanwhile-{index}", "sched-1")
+
+
+def with_devices(workload: Workload, count: int) -> Workload:
+    """The workload with so many devices on each node."""
+    return replace(workload, with_node=partial(device_workloads.device_slice, count=count))
 
 
 _ONE, _THREE = ("zone1",), ("zone1", "zone2", "zone3")

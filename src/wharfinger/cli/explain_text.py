@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 BEST = 10
 _NEAREST = 3
 _NAMED = 5
+_IN_CELL = 8
 
 
 def pod_text(explained: PodExplanation, *, everything: bool) -> str:
@@ -85,7 +86,8 @@ def node_lines(explained: PodExplanation, *, everything: bool) -> list[str]:
             header, rows = (*header[:3], header[4]), [(*row[:3], row[4]) for row in rows]
         lines.append(table(header, rows))
     for facts in explained.tables:
-        lines += ["", _title(facts.title), table(facts.header, facts.rows)]
+        rows = [tuple(_cell(each, everything) for each in row) for row in facts.rows]
+        lines += ["", _title(facts.title), table(facts.header, rows)]
     lines += near_lines(explained.nearest if everything else explained.nearest[:_NEAREST])
     lines += remedy_lines(explained.remedies)
     if found.scores:
@@ -99,6 +101,12 @@ def node_lines(explained: PodExplanation, *, everything: bool) -> list[str]:
         if len(shown) < len(best):
             lines.append(left_out(len(best) - len(shown)))
     return lines
+
+
+def _cell(cell: Any, everything: bool) -> Any:
+    if not isinstance(cell, tuple):
+        return cell
+    return listed(cell, len(cell) if everything else _IN_CELL) if cell else "-"
 
 
 def near_lines(nearest: Sequence[NearNode]) -> list[str]:

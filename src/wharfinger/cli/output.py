@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any, Literal
 
 import click
@@ -73,7 +73,7 @@ def as_yaml(value: Any) -> str:
 
     from wharfinger.cli.yaml_text import yaml_text
 
-    return yaml_text(msgspec.to_builtins(value))
+    return yaml_text(msgspec.to_builtins(value, enc_hook=list))
 
 
 def envelope(value: Mapping[str, Any] | Sequence[Any], kind: str = "") -> dict[str, Any]:
@@ -92,11 +92,32 @@ def emit(value: Mapping[str, Any] | Sequence[Any], output: str, *, kind: str = "
     if output != "json":
         click.echo(as_yaml(value))
         return
+    for chunk in json_chunks(value):
+        click.echo(chunk, nl=False)
+    click.echo()
+
+
+def json_chunks(value: Mapping[str, Any]) -> Iterator[bytes]:
+    """An object as indented JSON, in pieces: reports of large clusters have hundreds of megabytes."""
     import msgspec
 
-    # As bytes: reports of large clusters have hundreds of megabytes, so copies are avoided.
-    click.echo(msgspec.json.format(msgspec.json.encode(value), indent=4), nl=False)
-    click.echo()
+    from wharfinger.api.encoded import EncodedObjects
+
+    def formatted(data: bytes, pad: bytes) -> bytes:
+        return msgspec.json.format(data, indent=4).replace(b"\n", b"\n" + pad)
+
+    before = b"{\n    "
+    for name, item in value.items():
+        yield before + msgspec.json.encode(name) + b": "
+        before = b",\n    "
+        if isinstance(item, EncodedObjects) and item:
+            for number, data in enumerate(item.data):
+                yield (b",\n        " if number else b"[\n        ") + formatted(data, b"        ")
+            yield b"\n    ]"
+        else:
+            plain = list(item) if isinstance(item, EncodedObjects) else item
+            yield formatted(msgspec.json.encode(plain), b"    ")
+    yield b"\n}"
 
 
 def _cell(value: Any) -> str:

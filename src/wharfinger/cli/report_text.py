@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from wharfinger.api.encoded import of_kind
 from wharfinger.api.wording import counted, listed, object_name
 from wharfinger.cli.output import paint, table
 from wharfinger.system import ordered_systems
@@ -18,7 +19,7 @@ _NAMED, _NAMED_PENDING = 6, 3  # pods in a cell
 
 def render(report: Document, *, everything: bool = False) -> str:
     """All sections that have rows, separated by blank lines."""
-    objects: list[Document] = report["objects"]
+    objects: Sequence[Document] = report["objects"]
     limit = None if everything else _MANY
     sections = (
         _utilisation(report.get("utilisation") or (), everything),
@@ -35,10 +36,6 @@ def render(report: Document, *, everything: bool = False) -> str:
     return "\n\n".join(section for section in sections if section)
 
 
-def _of(objects: Iterable[Document], kind: str) -> list[Document]:
-    return [document for document in objects if document.get("kind") == kind]
-
-
 def _section(title: str, header: tuple[str, ...], rows: Sequence[tuple[Any, ...]], limit: int | None) -> str:
     if not rows:
         return ""
@@ -49,11 +46,11 @@ def _section(title: str, header: tuple[str, ...], rows: Sequence[tuple[Any, ...]
     return text
 
 
-def _nodes(objects: list[Document], limit: int | None) -> str:
-    by_node: dict[str, list[Document]] = {node["metadata"]["name"]: [] for node in _of(objects, "Node")}
-    elsewhere: list[Document] = []
-    for pod in _of(objects, "Pod"):
-        by_node.setdefault((pod.get("spec") or {}).get("nodeName") or "", []).append(pod)
+def _nodes(objects: Sequence[Document], limit: int | None) -> str:
+    by_node: dict[str, list[tuple[str, str]]] = {node["metadata"]["name"]: [] for node in of_kind(objects, "Node")}
+    for pod in of_kind(objects, "Pod"):
+        node = (pod.get("spec") or {}).get("nodeName") or ""
+        by_node.setdefault(node, []).append((object_name(pod), _phase(pod)))
     elsewhere = by_node.pop("", [])
     total = sum(len(pods) for pods in by_node.values())
     rows = [(node, _phases(pods), _pod_names(pods)) for node, pods in by_node.items()]
@@ -87,8 +84,8 @@ def _utilisation(groups: Sequence[Document], everything: bool) -> str:
     return _section("Requested, by pool and zone", ("pool", "zone", "nodes", "pods", *resources), rows, None)
 
 
-def _phases(pods: list[Document]) -> str:
-    counted = Counter(_phase(pod) for pod in pods)
+def _phases(pods: Iterable[tuple[str, str]]) -> str:
+    counted = Counter(phase for _, phase in pods)
     return ", ".join(f"{count} {phase}" for phase, count in sorted(counted.items())) or "empty"
 
 
@@ -98,8 +95,8 @@ def _phase(pod: Document) -> str:
     return str((pod.get("status") or {}).get("phase") or "Pending")
 
 
-def _pod_names(pods: list[Document]) -> str:
-    return listed((object_name(pod) for pod in pods), _NAMED)
+def _pod_names(pods: Iterable[tuple[str, str]]) -> str:
+    return listed((name for name, _ in pods), _NAMED)
 
 
 def _pending(unscheduled: list[Document], limit: int | None) -> str:

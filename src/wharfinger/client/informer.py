@@ -29,7 +29,7 @@ from wharfinger.api.keys import ObjectKey
 from wharfinger.api.registry import Resource
 from wharfinger.api.requests import ApiRequest
 from wharfinger.client.backoff import Backoff
-from wharfinger.client.interface import Client, EventType, ListPage, WatchEvent
+from wharfinger.client.interface import Client, EventType, ListPage, LocalStream, WatchEvent
 from wharfinger.client.timers import background_sleep
 
 log = logging.getLogger(__name__)
@@ -54,39 +54,45 @@ class InformerHandler(msgspec.Struct, Generic[T], frozen=True, eq=False):
 class Index(Generic[T]):
     """Objects of an informer by computed keys; an object may have several keys or none."""
 
-    def __init__(self, keys_of: Callable[[T], Iterable[Hashable]]) -> None:
+    def __init__(self, keys_of: Callable[[T], Iterable[Hashable]], objects: Mapping[ObjectKey, T]) -> None:
+        """`objects` are those of the informer, which the index need not hold a second time."""
         self._keys_of = keys_of
-        self._objects: dict[Hashable, dict[ObjectKey, T]] = {}
-        self._keys: dict[ObjectKey, tuple[Hashable, ...]] = {}
+        self._objects = objects
+        self._found: dict[Hashable, dict[ObjectKey, None]] = {}  # ordered
+        self._keys: dict[ObjectKey, tuple[Hashable, ...]] = {}  # of objects that have some
 
     def get(self, key: Hashable) -> list[T]:
-        found = self._objects.get(key)
-        return list(found.values()) if found else []
+        found, objects = self._found.get(key), self._objects
+        return [objects[each] for each in found] if found else []
 
     def keys(self) -> list[Hashable]:
-        return list(self._objects)
+        return list(self._found)
 
     def _put(self, key: ObjectKey, item: T) -> None:
         new = tuple(self._keys_of(item))
         before = self._keys.get(key, ())
-        if new != before:
-            for old in before:
-                if old not in new:
-                    self._drop(old, key)
-            self._keys[key] = new
+        if new == before:
+            return
+        for old in before:
+            if old not in new:
+                self._drop(old, key)
         for each in new:
-            self._objects.setdefault(each, {})[key] = item
+            self._found.setdefault(each, {})[key] = None
+        if new:
+            self._keys[key] = new
+        else:
+            del self._keys[key]
 
     def _remove(self, key: ObjectKey) -> None:
         for old in self._keys.pop(key, ()):
             self._drop(old, key)
 
     def _drop(self, index_key: Hashable, key: ObjectKey) -> None:
-        bucket = self._objects.get(index_key)
+        bucket = self._found.get(index_key)
         if bucket is not None:
             bucket.pop(key, None)
             if not bucket:
-                del self._objects[index_key]
+                del self._found[index_key]
 
 
 class Informer(Generic[T]):
@@ -126,6 +132,10 @@ class Informer(Generic[T]):
         self._objects: dict[ObjectKey, T] = {}
         self._indexes: dict[str, Index[T]] = {}
         self._handlers: list[InformerHandler[T]] = []
+        # The same by kind of change. Adding or removing a handler replaces all of these lists.
+        self._on_add: list[Callable[[T], None]] = []
+        self._on_update: list[Callable[[T, T], None]] = []
+        self._on_delete: list[Callable[[T], None]] = []
         self._version = ""
         self._listing = False
         self._relist = False  # requested while a list was in progress
@@ -155,7 +165,7 @@ class Informer(Generic[T]):
     def index(self, name: str, keys_of: Callable[[T], Iterable[Hashable]]) -> Index[T]:
         """Returns the index of that name, created on the first call; `keys_of` computes the keys of an object."""
         if name not in self._indexes:
-            made = Index(keys_of)
+            made = Index(keys_of, self._objects)
             for key, item in self._objects.items():
                 made._put(key, item)
             self._indexes[name] = made
@@ -170,7 +180,7 @@ class Informer(Generic[T]):
         """Adds a handler, which is called at once with `on_add` for every known object. Returns a function that removes
         it."""
         handler = InformerHandler(on_add, on_update, on_delete)
-        self._handlers = [*self._handlers, handler]
+        self._set_handlers([*self._handlers, handler])
         if on_add is not None:
             for item in list(self._objects.values()):
                 try:
@@ -179,9 +189,15 @@ class Informer(Generic[T]):
                     self._failed(item)
 
         def remove() -> None:
-            self._handlers = [each for each in self._handlers if each is not handler]
+            self._set_handlers([each for each in self._handlers if each is not handler])
 
         return remove
+
+    def _set_handlers(self, handlers: list[InformerHandler[T]]) -> None:
+        self._handlers = handlers
+        self._on_add = [each.on_add for each in handlers if each.on_add is not None]
+        self._on_update = [each.on_update for each in handlers if each.on_update is not None]
+        self._on_delete = [each.on_delete for each in handlers if each.on_delete is not None]
 
     @property
     def synced(self) -> bool:
@@ -287,14 +303,17 @@ class Informer(Generic[T]):
         started, version, seen = loop.time(), self._version, 0
         watch = replace(self._request, verb="watch", limit=0, resource_version=version)
         stream = self._client.stream(cast("ApiRequest[WatchEvent[T]]", watch))
+        local = stream if isinstance(stream, LocalStream) else None
         try:
             async for event in stream:
-                if event.object is not None:
-                    self._apply(event.type, event.object)
-                if event.resource_version:
-                    self._version = event.resource_version
+                self._take(event)
                 self.last_error = None
                 seen += 1
+                if local is not None:
+                    events = local.ready(-seen % EVENTS_PER_TURN)
+                    for event in events:
+                        self._take(event)
+                    seen += len(events)
                 if not seen % EVENTS_PER_TURN:
                     await asyncio.sleep(0)
         finally:
@@ -306,6 +325,12 @@ class Informer(Generic[T]):
                 await close()
         if self._version == version and loop.time() - started < STABLE_WATCH:
             await self._pause(None)  # do not spin on a server that closes every watch immediately
+
+    def _take(self, event: WatchEvent[T]) -> None:
+        if event.object is not None:
+            self._apply(event.type, event.object)
+        if event.resource_version:
+            self._version = event.resource_version
 
     def _replace(self, items: Iterable[T]) -> None:
         """Makes the copy equal to a list and calls the handlers for the difference, deletions first."""
@@ -334,15 +359,18 @@ class Informer(Generic[T]):
         self._objects[key] = item
         for index in self._indexes.values():
             index._put(key, item)
-        for handler in self._handlers:  # adding or removing a handler replaces the list
-            try:
-                if old is None:
-                    if handler.on_add is not None:
-                        handler.on_add(item)
-                elif handler.on_update is not None:
-                    handler.on_update(old, item)
-            except Exception:
-                self._failed(item)
+        if old is None:
+            for on_add in self._on_add:
+                try:
+                    on_add(item)
+                except Exception:
+                    self._failed(item)
+        else:
+            for on_update in self._on_update:
+                try:
+                    on_update(old, item)
+                except Exception:
+                    self._failed(item)
 
     def _remove(self, key: ObjectKey) -> None:
         old = self._objects.pop(key, None)
@@ -350,10 +378,9 @@ class Informer(Generic[T]):
             return
         for index in self._indexes.values():
             index._remove(key)
-        for handler in self._handlers:
+        for on_delete in self._on_delete:
             try:
-                if handler.on_delete is not None:
-                    handler.on_delete(old)
+                on_delete(old)
             except Exception:
                 self._failed(old)
 

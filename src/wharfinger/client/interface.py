@@ -7,7 +7,7 @@ wrapper overrides `send`, and `stream` for watches.
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Sequence
 from enum import Enum
 from typing import Any, Generic, TypedDict, TypeVar, Unpack, overload
@@ -44,6 +44,18 @@ class WatchEvent(msgspec.Struct, Generic[T], frozen=True):
     object: T | None
     resource_version: str
     initial_events_end: bool = False
+
+
+class LocalStream(ABC, AsyncIterator[WatchEvent[T]]):
+    """The events of a watch in the same process, which can be read without waiting."""
+
+    @abstractmethod
+    def ready(self, most: int) -> Sequence[WatchEvent[T]]:
+        """The next events that there are already, at most so many; none if they have to be awaited one by one."""
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Ends the watch."""
 
 
 class ListArguments(TypedDict, total=False):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, TypeVar, cast
 
 from wharfinger.admission.request import SYSTEM, User
@@ -18,10 +18,12 @@ from wharfinger.api.selectors import (
     parse_label_selector,
 )
 from wharfinger.api.views import view as view_of
-from wharfinger.client.interface import Client, EventType, ListPage, WatchEvent
+from wharfinger.client.interface import Client, EventType, ListPage, LocalStream, WatchEvent
 from wharfinger.client.timers import background
 from wharfinger.store import Store, StoredObject
 from wharfinger.store.lists import parse_version
+from wharfinger.store.objects import StoreEvent
+from wharfinger.store.watch import Watch
 
 T = TypeVar("T")
 
@@ -86,30 +88,66 @@ class LocalClient(Client):
         items = [_decoded(stored, request.view) for stored in listing.items]
         return ListPage(items, str(listing.version), listing.continue_token)
 
-    async def stream(self, request: ApiRequest[WatchEvent[T]]) -> AsyncIterator[WatchEvent[T]]:
+    def stream(self, request: ApiRequest[WatchEvent[T]]) -> AsyncIterator[WatchEvent[T]]:
         """A watch that times out ends with a bookmark, so that the next watch resumes where this one ended."""
-        labels, fields = _selectors(request)
-        version = request.resource_version
-        after = parse_version(version) if version else None
-        watch = self.store.watch(request.resource, request.namespace, after=after, labels=labels, fields=fields)
-        timer = None
-        if request.timeout is not None:
-            # A simulation does not wait for the end of a quiet watch.
-            with background():
-                timer = asyncio.get_running_loop().call_later(request.timeout, watch.close)
-        try:
-            async for event in watch:
-                shown = None if event.object is None else _decoded(event.object, request.view)
-                yield WatchEvent(_TYPES[event.type], shown, str(event.version), event.initial_events_end)
-            mark = watch.bookmark()
-            yield WatchEvent(EventType.BOOKMARK, None, str(mark.version))
-        finally:
-            if timer is not None:
-                timer.cancel()
-            watch.close()
+        return StoreStream(self.store, request)
 
     async def close(self) -> None:
         pass
+
+
+class StoreStream(LocalStream[T]):
+    """A watch of a store, opened when the first event is asked for."""
+
+    def __init__(self, store: Store, request: ApiRequest[WatchEvent[T]]) -> None:
+        self._store = store
+        self._request = request
+        self._view = request.view
+        self._watch: Watch | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._ended = False
+
+    def _open(self) -> Watch:
+        request = self._request
+        labels, fields = _selectors(request)
+        version = request.resource_version
+        after = parse_version(version) if version else None
+        watch = self._store.watch(request.resource, request.namespace, after=after, labels=labels, fields=fields)
+        if request.timeout is not None:
+            # A simulation does not wait for the end of a quiet watch.
+            with background():
+                self._timer = asyncio.get_running_loop().call_later(request.timeout, watch.close)
+        return watch
+
+    async def __anext__(self) -> WatchEvent[T]:
+        if self._ended:
+            raise StopAsyncIteration
+        if self._watch is None:
+            self._watch = self._open()
+        try:
+            return self._shown(await self._watch.__anext__())
+        except StopAsyncIteration:
+            await self.aclose()
+            return WatchEvent(EventType.BOOKMARK, None, str(self._watch.bookmark().version))
+        except BaseException:
+            await self.aclose()
+            raise
+
+    def ready(self, most: int) -> Sequence[WatchEvent[T]]:
+        watch = self._watch
+        return () if watch is None or self._ended else [self._shown(event) for event in watch.ready(most)]
+
+    def _shown(self, event: StoreEvent) -> WatchEvent[T]:
+        stored = event.object
+        shown = None if stored is None else _decoded(stored, self._view)
+        return WatchEvent(_TYPES[event.type], shown, str(event.version), event.initial_events_end)
+
+    async def aclose(self) -> None:
+        self._ended = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._watch is not None:
+            self._watch.close()
 
 
 def _decoded(stored: StoredObject, view: type[Any] | None) -> Any:

@@ -174,6 +174,9 @@ class PodOwner(DocumentController):
                 self.enqueue_soon(candidate)
 
     def _pod_updated(self, old: Pod, new: Pod) -> None:
+        reference = new.metadata.controller
+        if reference is not None and reference.kind != self.resource.kind and old.metadata.controller == reference:
+            return  # of another kind of owners, as nearly all pods are to most of them
         if new.terminating and not old.terminating:
             # The kubelet completes the deletion later; the expectation is met by its start.
             self._pod_deleted(new)

@@ -128,11 +128,12 @@ def replica_status(document: Document, pods: Sequence[Pod], failure: Exception |
         conditions = [*conditions, new_condition("ReplicaFailure", True, reason, str(failure), now)]
     elif failure is None and failed is not None:
         conditions = without_condition(conditions, "ReplicaFailure")
+    ready = [pod for pod in pods if pod.ready]
     return {
         "replicas": len(pods),
-        "fullyLabeledReplicas": sum(labels.items() <= pod.metadata.labels.items() for pod in pods),
-        "readyReplicas": sum(pod.ready for pod in pods),
-        "availableReplicas": sum(is_available(pod, seconds, now) for pod in pods),
+        "fullyLabeledReplicas": sum([labels.items() <= pod.metadata.labels.items() for pod in pods]),
+        "readyReplicas": len(ready),
+        "availableReplicas": sum([is_available(pod, seconds, now) for pod in ready]),
         "observedGeneration": int(document["metadata"].get("generation") or 0),
         "conditions": conditions,
     }

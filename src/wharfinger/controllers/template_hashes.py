@@ -13,13 +13,14 @@ _SAFE = "bcdfghjklmnpqrstvwxz2456789"  # apimachinery's rand.SafeEncodeString: n
 
 
 def same_template(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
-    return bool(_without_hash(first) == _without_hash(second))
+    ours, theirs = _without_hash(first), _without_hash(second)
+    return ours == theirs or bool(normalized(ours) == normalized(theirs))
 
 
-def _without_hash(template: Mapping[str, Any]) -> Any:
+def _without_hash(template: Mapping[str, Any]) -> dict[str, Any]:
     metadata = dict(template.get("metadata") or {})
     labels = {key: value for key, value in (metadata.get("labels") or {}).items() if key != POD_TEMPLATE_HASH}
-    return normalized({**template, "metadata": {**metadata, "labels": labels}})
+    return {**template, "metadata": {**metadata, "labels": labels}}
 
 
 def template_hash(template: Mapping[str, Any], collisions: int | None = None) -> str:

@@ -19,11 +19,14 @@ from wharfinger.client.timers import Clock
 from wharfinger.framework.status import Code, Status
 
 if TYPE_CHECKING:
+    from wharfinger.engine import Engine
     from wharfinger.engine.outcome import Explanation, PreemptionResult
     from wharfinger.scheduler.configuration import SchedulerConfiguration
 
 BEST = 25  # nodes whose scores are listed
 NAMED = 200  # nodes named for each reason
+DETAILED = 250  # nodes of each reason that are looked at more closely, and...
+DETAILS = 10  # ...different details that are told
 TRIALS = 30  # changes that are tried for one pod
 CANDIDATES = 5  # nodes on which preemption would make room
 
@@ -148,7 +151,7 @@ class Follower:
             "message": decision.message,
             "notes": notes,
             "nodeCount": engine.tables.node_count,
-            "refused": _refused(explanation.refused),
+            "refused": _refused(engine, asked, explanation.refused),
             "scores": _scores(explanation, compared),
             "feasible": len(explanation.scores),
             "preemption": _preemption(preemption),
@@ -164,16 +167,24 @@ def _with(pod: Pod, **changes: Any) -> Pod:
     return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, **changes))
 
 
-def _refused(refused: Mapping[str, Status]) -> list[Document]:
-    """Nodes grouped by the plugin that refuses and its reasons, the largest group first."""
+def _refused(engine: Engine, pod: Pod, refused: Mapping[str, Status]) -> list[Document]:
+    """Nodes grouped by the plugin that refuses and its reasons, the largest group first. `details` say more about some of
+    them, such as how many devices each cause rules out."""
+    from wharfinger.simulate.obstacles import refused_groups
+
     groups: dict[tuple[str, str, bool], list[str]] = {}
     for node, status in refused.items():
         key = (status.plugin, "; ".join(status.reasons), status.code is Code.UNRESOLVABLE)
         groups.setdefault(key, []).append(node)
-    return [
-        {"plugin": plugin, "reason": reason, "final": final, "count": len(nodes), "nodes": sorted(nodes)[:NAMED]}
-        for (plugin, reason, final), nodes in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
-    ]
+    found = []
+    for (plugin, reason, final), nodes in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])):
+        nodes.sort()
+        group: Document = {"plugin": plugin, "reason": reason, "final": final, "count": len(nodes)}
+        group["nodes"] = nodes[:NAMED]
+        details = refused_groups(engine, pod, {node: refused[node] for node in nodes[:DETAILED]})
+        told = [{"text": each.detail, "nodes": list(each.nodes[:NAMED])} for each in details if each.detail]
+        found.append({**group, "details": told[:DETAILS]} if told else group)
+    return found
 
 
 def _scores(explanation: Explanation, compared: tuple[str, ...]) -> list[Document]:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from wharfinger.api.views import Node
 from wharfinger.devices.capacity import Amounts, CapacityError, Quantity, consumption, fits
-from wharfinger.devices.claims import ALL, EXACT_COUNT, ClaimSpec, DeviceRequest
+from wharfinger.devices.claims import ALL, EXACT_COUNT, MOST_DEVICES, ClaimSpec, DeviceRequest
 from wharfinger.devices.classes import DeviceClass
 from wharfinger.devices.constraints import DeviceConstraint, known
 from wharfinger.devices.pools import CandidateDevice, Pool
@@ -22,7 +22,6 @@ from wharfinger.devices.selectors import BadSelectorExpression, SelectorError, d
 from wharfinger.devices.slices import Device, DeviceID, PoolID, Slice
 from wharfinger.devices.usage import DeviceUsage
 
-MOST_DEVICES = 32  # of one claim
 STEPS_PER_SECOND = 20_000  # devices tried in a second of the time limit; counted, so that the result is repeatable
 PREVENTING = ("NoExecute", "NoSchedule")
 

@@ -16,6 +16,7 @@ from wharfinger.devices.slices import DeviceID, Document
 
 ALL = "All"
 EXACT_COUNT = "ExactCount"
+MOST_DEVICES = 32  # of one claim
 FINALIZER = "resource.kubernetes.io/delete-protection"
 
 _encode = msgspec.json.Encoder(order="deterministic").encode

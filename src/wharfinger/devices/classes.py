@@ -3,22 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 from wharfinger.api.times import parse_time
 from wharfinger.devices.slices import Document
 
 IMPLICIT_PREFIX = "deviceclass.resource.kubernetes.io/"
+GROUPED_RESOURCE = "wharfinger.dev/grouped-resource-name"
+GROUP_BY = "wharfinger.dev/group-by"
+GROUP_SIZE = "wharfinger.dev/group-size"
+"""Annotations of a DeviceClass that serves an extended resource in groups. A stock scheduler does not know them, and does
+not serve the resource."""
+
+
+class DeviceGrouping(NamedTuple):
+    """One unit of the resource is `size` devices of a node with the same value of the attribute."""
+
+    resource: str
+    attribute: str
+    size: int
 
 
 class DeviceClass:
-    __slots__ = ("config", "created", "extended_resource", "name", "selectors")
+    __slots__ = ("config", "created", "extended_resource", "grouping", "name", "selectors")
 
     def __init__(self, document: Document) -> None:
         spec: Document = document.get("spec") or {}
         self.name: str = document["metadata"]["name"]
         created = document["metadata"].get("creationTimestamp")
         self.created = parse_time(created) if created else None
-        self.extended_resource: str | None = spec.get("extendedResourceName")
+        self.grouping = _grouping(document["metadata"].get("annotations") or {})
+        named: str | None = spec.get("extendedResourceName")
+        self.extended_resource = self.grouping.resource if named is None and self.grouping is not None else named
         self.selectors: tuple[str | None, ...] = tuple(
             (each.get("cel") or {}).get("expression") for each in spec.get("selectors") or ()
         )
@@ -29,6 +45,17 @@ class DeviceClass:
         if self.created != other.created:
             return other.created is None or (self.created is not None and self.created > other.created)
         return self.name < other.name
+
+    def grouping_of(self, resource: str) -> DeviceGrouping | None:
+        """How the class serves an extended resource in groups; None if single devices serve it."""
+        return self.grouping if self.grouping is not None and self.grouping.resource == resource else None
+
+
+def _grouping(annotations: Document) -> DeviceGrouping | None:
+    resource, attribute, size = (annotations.get(name) for name in (GROUPED_RESOURCE, GROUP_BY, GROUP_SIZE))
+    if not resource or not attribute or not size or not (size.isascii() and size.isdigit()) or int(size) < 1:
+        return None
+    return DeviceGrouping(resource, attribute, int(size))
 
 
 class DeviceClasses:

@@ -33,7 +33,7 @@ class DeviceConstraint:
         """Whether the device may be added; if so, it is."""
         if not self.concerns(request):
             return True
-        value = _value(device.attribute(self.attribute))
+        value = attribute_value(device.attribute(self.attribute))
         if value is None or (value[0] not in _KINDS and self.values):
             return False
         if self.values and ((value in self.values) if self.distinct else value != self.values[0]):
@@ -51,7 +51,7 @@ def known(document: Document) -> bool:
     return document.get("matchAttribute") is not None or document.get("distinctAttribute") is not None
 
 
-def _value(attribute: Document | None) -> Value | None:
+def attribute_value(attribute: Document | None) -> Value | None:
     if attribute is None:
         return None
     return next(((kind, attribute[kind]) for kind in _KINDS if attribute.get(kind) is not None), ("", None))

@@ -1,11 +1,13 @@
 """Why the devices of a node do not satisfy a claim: for every request, how many devices each cause rules out.
 
-Each device is looked at by itself, in the order in which the search checks it, so it counts for the first cause that
-applies. Devices without a cause are usable; if enough are, but the search found nothing, they do not work together.
+Each device is looked at by itself and counts for the first cause that applies: first that nobody asked for such a device,
+then that it is in use, then the rest in the order in which the search checks it. Devices without a cause are usable; if
+enough are, but the search found nothing, they do not work together.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -17,7 +19,7 @@ from wharfinger.devices.allocator import PREVENTING, ClaimToAllocate
 from wharfinger.devices.capacity import CapacityError, fits
 from wharfinger.devices.claims import ALL, DeviceRequest
 from wharfinger.devices.classes import DeviceClass
-from wharfinger.devices.constraints import DeviceConstraint, known
+from wharfinger.devices.constraints import DeviceConstraint, attribute_value, known
 from wharfinger.devices.pools import Pool
 from wharfinger.devices.selectors import BadSelectorExpression, SelectorError, device_selector
 from wharfinger.devices.slices import Device, DeviceID
@@ -35,6 +37,12 @@ class RequestDiagnosis(msgspec.Struct, frozen=True):
     causes: Mapping[str, tuple[DeviceID, ...]]  # cause to the devices that it rules out, the most frequent first
     pools: tuple[str, ...] = ()  # pools that are passed over as a whole, and why
     together: str = ""  # what keeps usable devices from being taken together
+
+    @property
+    def missing(self) -> float:
+        """The part of the needed devices that are not usable."""
+        needed = self.needed or 1
+        return max(needed - len(self.usable), 0) / needed
 
     def __str__(self) -> str:
         parts = [f"{len(devices)} {cause}" for cause, devices in self.causes.items()] + list(self.pools)
@@ -77,14 +85,12 @@ class DeviceDiagnosis(msgspec.Struct):
         causes: dict[str, list[DeviceID]] = {}
         usable: list[Device] = []
         looked_at = 0
-        for pool in self.pools:
-            for _, device in pool.devices if pool.usable else ():
-                looked_at += 1
-                cause = next(self._causes(request, pool, device), "")
-                if cause:
-                    causes.setdefault(cause, []).append(device.id)
-                else:
-                    usable.append(device)
+        for device, cause in self._judged(request):
+            looked_at += 1
+            if cause:
+                causes.setdefault(cause, []).append(device.id)
+            else:
+                usable.append(device)
         needed = 0 if request.mode == ALL else request.count
         ordered = sorted(causes.items(), key=lambda item: (-len(item[1]), item[0]))
         return RequestDiagnosis(
@@ -98,23 +104,31 @@ class DeviceDiagnosis(msgspec.Struct):
             _together(claim, request, usable) if len(usable) >= max(needed, 1) else "",
         )
 
+    def usable(self, request: DeviceRequest) -> list[Device]:
+        """The devices that a request can have, each by itself."""
+        return [device for device, cause in self._judged(request) if not cause]
+
+    def _judged(self, request: DeviceRequest) -> Iterator[tuple[Device, str]]:
+        """Every device, with the first cause that rules it out."""
+        for pool in self.pools:
+            for _, device in pool.devices if pool.usable else ():
+                yield device, next(self._causes(request, pool, device), "")
+
     def _causes(self, request: DeviceRequest, pool: Pool, device: Device) -> Iterator[str]:
-        if not request.admin_access and self.usage.exclusive(device.id):
-            holder = self.holder(device.id)
-            yield f"reserved by {holder}" if holder else "in use"
         device_class = self.classes.get(request.class_name)
         if device_class is None:
             yield f"without a class: {request.class_name} does not exist"
             return
-        for whose, selectors in (("class", device_class.selectors), ("request", request.selectors)):
-            for index, text in enumerate(selectors):
-                try:
-                    if not device_selector(text or "").matches(device.content):
-                        yield f"not selected by {whose} selector #{index}"
-                except BadSelectorExpression:
-                    yield f"unknown: {whose} selector #{index} does not compile"
-                except SelectorError as error:
-                    yield f"unknown: {whose} selector #{index} fails with {error}"
+        unknown = ""
+        try:
+            yield from _not_selected(device_class, request, device)
+        except _UnknownMatch as failed:
+            unknown = str(failed)
+        if not request.admin_access and self.usage.exclusive(device.id):
+            holder = self.holder(device.id)
+            yield f"reserved by {holder}" if holder else "in use"
+        if unknown:
+            yield unknown  # the search does not ask about devices in use
         if device.choice is not None and not device.choice.matches(self.node):
             yield "for other nodes"
         try:
@@ -143,6 +157,23 @@ class DeviceDiagnosis(msgspec.Struct):
         return all(amount >= 0 for counters in left.values() for amount in counters.values())
 
 
+class _UnknownMatch(Exception):
+    """A selector gives no answer for a device."""
+
+
+def _not_selected(device_class: DeviceClass, request: DeviceRequest, device: Device) -> Iterator[str]:
+    """The first selector that does not select the device. Raises _UnknownMatch."""
+    for whose, selectors in (("class", device_class.selectors), ("request", request.selectors)):
+        for index, text in enumerate(selectors):
+            try:
+                if not device_selector(text or "").matches(device.content):
+                    yield f"not selected by {whose} selector #{index}"
+            except BadSelectorExpression as error:
+                raise _UnknownMatch(f"unknown: {whose} selector #{index} does not compile") from error
+            except SelectorError as error:
+                raise _UnknownMatch(f"unknown: {whose} selector #{index} fails with {error}") from error
+
+
 def _passed_over(pool: Pool) -> str:
     if pool.incomplete:
         return f"pool {pool.id} is passed over: slices are missing"
@@ -163,9 +194,13 @@ def _together(claim: ClaimToAllocate, request: DeviceRequest, usable: Sequence[D
             if other.name != request.base and any(constraint.concerns(each) for each in other.all)
         ]
         whom = f" with {', '.join(others)}" if others else ""
-        having = [device for device in usable if device.attribute(constraint.attribute) is not None]
+        values = [attribute_value(device.attribute(constraint.attribute)) for device in usable]
+        having = [value for value in values if value is not None]
         if len(having) < len(usable):
             return f"{len(usable) - len(having)} lack the attribute of {constraint}{whom}"
+        alike = max(Counter(having).values())
+        if not constraint.distinct and alike < request.count:
+            return f"of which at most {alike} have the same {constraint.attribute}"
         if request.count > 1 or others:
             return f"to be taken together under {constraint}{whom}"
     return ""

@@ -376,12 +376,12 @@ class Engine:
         """Removes an assumed pod whose bind failed. Plugins unreserve even if the pod itself was deleted already."""
         key = (pod.metadata.namespace, pod.metadata.name)
         record = self.tables.pods.get(key)
-        if record is not None and not record.assumed:
-            return
         row = -1
-        if record is not None:
+        if record is not None and record.assumed:
             row = record.row
             self._remove(key)
+        elif record is not None and record.pod.metadata.uid == pod.metadata.uid:
+            return
         for plugin in reversed(self.profile(pod, profile).at["reserve"]):
             plugin.unreserve(pod, row)
 

@@ -20,14 +20,16 @@ class AskedAmount(msgspec.Struct, frozen=True):
 
 
 class ExplainedTable(msgspec.Struct, frozen=True):
-    """Facts about a pod, such as the units of its policy or the reservations that it may use."""
+    """Facts about a pod, such as the units of its policy or the reservations that it may use. A cell that is a tuple is a list
+    of names, which may be long."""
 
     title: str
     header: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]
 
     def document(self) -> dict[str, Any]:
-        return {"title": self.title, "rows": [dict(zip(self.header, row, strict=True)) for row in self.rows]}
+        rows = [[list(cell) if isinstance(cell, tuple) else cell for cell in row] for row in self.rows]
+        return {"title": self.title, "rows": [dict(zip(self.header, row, strict=True)) for row in rows]}
 
 
 class Suggestion(msgspec.Struct, frozen=True):

@@ -17,7 +17,7 @@ import numpy as np
 from wharfinger.api.fields import FieldError
 from wharfinger.api.kubernetes_version import KubernetesVersion
 from wharfinger.api.views import Pod
-from wharfinger.framework.columns import Bools, IntColumn, Ints, Rows
+from wharfinger.framework.columns import Bools, Floats, IntColumn, Ints, Rows
 from wharfinger.framework.domains import DomainScores
 from wharfinger.framework.events import WakeUp
 from wharfinger.framework.explaining import AskedAmount, ExplainedTable, Suggestion
@@ -266,6 +266,11 @@ class Prepared:
     def amounts(self, row: int, simulation: Simulation | None = None) -> Sequence[AskedAmount]:
         """What the pod asks of a row and what is free there."""
         return ()
+
+    def missing(self, rows: Rows) -> Floats | None:
+        """For refused rows: how much of what the pod needs they lack, in parts of it; None where `amounts` say so. Slow: for
+        explanations."""
+        return None
 
     def close(self) -> None:
         """The answers are dropped: release what they hold."""

@@ -87,7 +87,7 @@ class SchedulingCycle:
             self._outbox.append(_PREEMPTION)
             result = self._engine.preempt(pod, diagnosis)
             if result.writes:
-                self._outbox.append(CarryOut(result.writes))
+                self._outbox.append(CarryOut(item.key, result.writes))
             if result.node is not None:
                 self._make_room(item, result.node, list(result.victims), diagnosis, now)
                 self._report(pod, "Unschedulable", self.message(pod, diagnosis), nominated_node=result.node)

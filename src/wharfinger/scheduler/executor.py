@@ -73,7 +73,7 @@ class Executor:
             PatchStatus: self._object_statuses.submit,
             RecordEvent: self._on_record_event,
             Forget: self._on_forget,
-            CarryOut: lambda work: self._start(self._preparer.write_all(work.writes)),
+            CarryOut: lambda work: self._start(self._write(work)),
             Count: _counting(metrics),
         }
 
@@ -188,6 +188,11 @@ class Executor:
         return KeptRoom.OPEN
 
     # -- the rest
+
+    async def _write(self, work: CarryOut) -> None:
+        if not await self._preparer.write_all(work.writes):
+            self._state.writes_failed(work.key, _now())
+            self.carry_out()
 
     def _on_patch_pod_status(self, patch: PatchPodStatus) -> None:
         self._pod_statuses.unschedulable(patch.pod, patch.reason, patch.message, patch.nominated_node)

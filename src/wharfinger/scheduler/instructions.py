@@ -88,8 +88,9 @@ class Forget(Struct, frozen=True, eq=False):
 
 
 class CarryOut(Struct, frozen=True, eq=False):
-    """Write what plugins want changed after an attempt found no node."""
+    """Write what plugins want changed after an attempt found no node for an item."""
 
+    key: ObjectKey
     writes: Sequence[Write]
 
 

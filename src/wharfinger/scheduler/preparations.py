@@ -45,20 +45,24 @@ class Preparer:
             await self._until_done(plugin, preparation)
 
     async def undo(self, preparations: Iterable[tuple[str, Preparation]]) -> None:
-        """The pod was not bound."""
+        """The pod was not bound. Raises nothing: whatever stays behind, the pod must be tried again."""
         for plugin, preparation in preparations:
             try:
                 await self._take(preparation.undo())
             except (ApiError, StepFailed) as error:
                 log.warning("cannot undo what %s prepared: %s", plugin, error)
+            except Exception:
+                log.exception("undoing what %s prepared failed", plugin)
 
-    async def write_all(self, writes: Iterable[Write]) -> None:
-        """Carries out writes in order, up to the first that fails."""
+    async def write_all(self, writes: Iterable[Write]) -> bool:
+        """Carries out writes in order, up to the first that fails; returns whether none did."""
         try:
             for write in writes:
                 await self._send(write)
         except ApiError as error:
             log.warning("cannot change %s %s/%s: %s", write.kind, write.namespace, write.name, error)
+            return False
+        return True
 
     async def _take(self, steps: Steps) -> None:
         try:

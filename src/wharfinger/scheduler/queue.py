@@ -172,10 +172,11 @@ class SchedulingQueue:
                     woken += 1
         return woken
 
-    def retry(self, key: ObjectKey, now: float) -> None:
-        """Retries one unschedulable pod."""
+    def retry(self, key: ObjectKey, now: float, *, failed: bool = False) -> None:
+        """Retries one unschedulable pod. `failed` says that its attempt ended in an error after all."""
         item = self._unschedulable.get(key)
         if item is not None:
+            item.failed = item.failed or failed
             self._retry(item, now)
 
     def flush_backoff(self, now: float) -> None:

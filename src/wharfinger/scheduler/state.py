@@ -21,7 +21,7 @@ from wharfinger.api.keys import ObjectKey
 from wharfinger.api.views import Pod
 from wharfinger.engine import Engine
 from wharfinger.framework.events import NODE, POD, Action, ClusterEvent, pod_changes
-from wharfinger.framework.stand_ins import priority_for_room
+from wharfinger.framework.stand_ins import StandIn, priority_for_room
 from wharfinger.framework.tables import PodOnNode
 from wharfinger.scheduler.cycle import NEEDS_NODES, SchedulingCycle
 from wharfinger.scheduler.instructions import WAKE, Bind, Count, Evict, Forget, Outbox
@@ -81,7 +81,7 @@ class SchedulingState:
         if new.terminating:
             self._withdraw(new, now)
             return
-        if key in self.cycle.busy:
+        if key in self.cycle.busy or self._just_bound(new):
             return
         nominated = new.status.nominated_node_name
         if old is None or key not in self.queue:
@@ -95,6 +95,13 @@ class SchedulingState:
             self.queue.update(new, now, retry=_scheduling_changed(old, new))
         self._retry_for_returned(now)
         self.outbox.append(WAKE)
+
+    def _just_bound(self, item: Pod) -> bool:
+        """Whether we have bound the pod, and this is what it was before. As upstream, which skips assumed pods."""
+        record = self.engine.tables.pods.get(item.metadata.key)
+        if record is None or not record.assumed or isinstance(item, StandIn):
+            return False
+        return record.pod.metadata.uid == item.metadata.uid
 
     def _leave(self, item: Pod, now: float) -> None:
         key = item.metadata.key
@@ -259,11 +266,14 @@ class SchedulingState:
         schedulable = self.kinds.of(pod)
         self.cycle.busy.discard(item.key)
         current, bound = schedulable.current(pod), schedulable.bound(pod)
-        if not bound:
+        if bound:
+            # By another scheduler, or by us and its deletion has not been reported yet.
+            self.engine.commit(pod)
+        else:
             self.engine.forget(pod)
-            # What plugins had reserved for the pod is free only now, even if the pod itself left its node before.
-            left = replace(pod, spec=replace(pod.spec, node_name=binding.node))
-            self.happened(ClusterEvent(POD, Action.DELETE, left, None), now)
+        # What plugins had reserved for the pod is free only now, even if the pod itself left its node before.
+        left = replace(pod, spec=replace(pod.spec, node_name=binding.node))
+        self.happened(ClusterEvent(POD, Action.DELETE, left, None), now)
         if gone or bound or current is None or current.terminating:
             self._look_for_successor(pod, now)
             return False
@@ -271,6 +281,12 @@ class SchedulingState:
         self.cycle.fail(item, message, now)
         self.outbox.append(WAKE)
         return True
+
+    def writes_failed(self, key: ObjectKey, now: float) -> None:
+        """What plugins wanted changed for an item without a node was not written, or nobody knows whether it was: the event
+        that the item waits for may never come."""
+        self.queue.retry(key, now, failed=True)
+        self.outbox.append(WAKE)
 
     def room_reserved(self, eviction: Evict) -> None:
         """What the evictions free is kept for the item by other means than its nomination."""

@@ -11,6 +11,7 @@ from wharfinger.api.kinds.builtin import NODES, POD_DISRUPTION_BUDGETS, PODS
 from wharfinger.api.object_meta import is_controlled_by
 from wharfinger.api.registry import Document
 from wharfinger.api.selectors import BadSelector, LabelSelector, compile_label_selector, matches
+from wharfinger.api.views import Pod
 from wharfinger.client.interface import Client
 from wharfinger.scenario.runner import Rejection
 from wharfinger.simulate.cluster import SimulatedCluster
@@ -55,8 +56,8 @@ async def _evict_all(world: SimulatedCluster, client: Client, node: str) -> list
     before: set[tuple[str, str]] = set()
     while True:
         refused: dict[tuple[str, str], BlockedEviction] = {}
-        for pod in world.objects(PODS):
-            if (pod.get("spec") or {}).get("nodeName") == node and _leaves(pod):
+        for stored in world.store.scan(PODS):
+            if stored.view(Pod).spec.node_name == node and _leaves(pod := stored.document()):
                 metadata = pod["metadata"]
                 key = (metadata["namespace"], metadata["name"])
                 try:

@@ -87,8 +87,10 @@ async def explain_pod(
     name: str,
     *,
     seed: int = 0,
+    every_node: bool = False,
 ) -> PodExplanation:
-    """Loads the cluster like the scheduler and explains the pod. A bound pod is treated as if it were not bound."""
+    """Loads the cluster like the scheduler and explains the pod. A bound pod is treated as if it were not bound. With
+    `every_node`, plugins tell what they have to say about all nodes that refuse it, not only about the nearest."""
     from wharfinger.scheduler.scheduler import Scheduler, SchedulerOptions
 
     scheduler = Scheduler(client, clock, configuration, registry, SchedulerOptions(seed=seed))
@@ -97,12 +99,12 @@ async def explain_pod(
         pod = scheduler.pod(namespace, name)
         if pod is None:
             raise not_found(PODS.group, PODS.plural, f"{namespace}/{name}")
-        return explain_in(scheduler, pod)
+        return explain_in(scheduler, pod, every_node=every_node)
     finally:
         await scheduler.stop()
 
 
-def explain_in(scheduler: Scheduler, pod: Pod, like: Sequence[Pod] = ()) -> PodExplanation:
+def explain_in(scheduler: Scheduler, pod: Pod, like: Sequence[Pod] = (), *, every_node: bool = False) -> PodExplanation:
     """Explains a pod with a loaded scheduler. The pod is removed from its node, so the scheduler cannot be used
     afterwards. `like` are waiting pods with equal needs, which remedies should let in, too."""
     from wharfinger.simulate.obstacles import nearest_nodes, refused_groups
@@ -139,7 +141,11 @@ def explain_in(scheduler: Scheduler, pod: Pod, like: Sequence[Pod] = ()) -> PodE
         others = [each for each in like if each.metadata.uid != pod.metadata.uid]
         helpful = remedies(engine, [pod, *others], near)
     refused = refused_groups(engine, pod, explanation.refused)
-    names = [decision.node] if decision.node is not None else [each.name for each in near[:NEAREST]]
+    names = [each.name for each in near[:NEAREST]]
+    if decision.node is not None:
+        names = [decision.node]
+    elif every_node:
+        names = sorted(explanation.refused)
     rows = [engine.tables.row_of[each] for each in names]
     tables = [table for plugin in engine.profile(pod).plugins.values() for table in plugin.explained(pod, rows)]
     for each in scheduler.state.kinds.others.values():
@@ -160,6 +166,8 @@ def explain_in(scheduler: Scheduler, pod: Pod, like: Sequence[Pod] = ()) -> PodE
 
 def brief(engine: Engine, pod: Pod) -> list[str]:
     """Explains in a few lines where a pod is, with an engine that stays in use."""
+    from wharfinger.simulate.obstacles import refused_groups
+
     name = f"{pod.metadata.namespace}/{pod.metadata.name}"
     if pod.spec.node_name:
         state = "runs" if pod.status.phase == "Running" else f"is {pod.status.phase}"
@@ -175,12 +183,10 @@ def brief(engine: Engine, pod: Pod) -> list[str]:
     found = engine.explain(pod)
     if found.pre_filter is not None:
         return [f"{name} is refused as a whole by {found.pre_filter.plugin}: {found.pre_filter.message}"]
-    groups: dict[tuple[str, str], list[str]] = {}
-    for node, status in found.refused.items():
-        groups.setdefault((status.plugin, "; ".join(status.reasons)), []).append(node)
     lines = [f"{name} waits:"]
-    for (plugin, reason), nodes in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])):
-        lines.append(f"  {plugin} refuses {listed(sorted(nodes), 5)}: {reason}")
+    for group in refused_groups(engine, pod, found.refused):
+        detail = f" ({group.detail})" if group.detail else ""
+        lines.append(f"  {group.plugin} refuses {listed(group.nodes, 5)}: {'; '.join(group.reasons)}{detail}")
     if found.scores:
         lines.append(f"  feasible now: {', '.join(sorted(found.scores)[:5])}")
     return lines

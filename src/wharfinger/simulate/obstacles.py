@@ -156,13 +156,23 @@ def _grouped(tables: Tables, filters: Filters, pod: Pod, rows: Rows) -> list[Nea
         if not any(key[:-1]):
             continue
         members = np.flatnonzero(group_of == index)
-        best = members[np.argsort(short[members], kind="stable")[:_EXAMINED]]
-        nearest = min(
-            (_near(tables, filters, key, int(rows[place]), len(members)) for place in best.tolist()),
-            key=lambda each: (each.distance, each.name),
+        missing = _missing(filters, key, rows[members])
+        order = np.argsort(short[members] + missing, kind="stable")[:_EXAMINED]
+        near = (
+            _near(tables, filters, key, int(rows[members[place]]), len(members), missing[place])
+            for place in order.tolist()
         )
-        found.append(nearest)
+        found.append(min(near, key=lambda each: (each.distance, each.name)))
     return found
+
+
+def _missing(filters: Filters, codes: list[int], rows: Rows) -> np.ndarray:
+    """What rows lack of what is not an amount, such as devices. [row]"""
+    total = np.zeros(len(rows))
+    for (_, prepared), code in zip(filters, codes, strict=False):
+        if code and (part := prepared.missing(rows)) is not None:
+            total += part
+    return total
 
 
 def _shortages(tables: Tables, pod: Pod, rows: Rows) -> np.ndarray:
@@ -174,13 +184,14 @@ def _shortages(tables: Tables, pod: Pod, rows: Rows) -> np.ndarray:
     return total
 
 
-def _near(tables: Tables, filters: Filters, codes: list[int], row: int, alike: int) -> NearNode:
+def _near(tables: Tables, filters: Filters, codes: list[int], row: int, alike: int, missing: float) -> NearNode:
     refused = [
         (name, prepared, prepared.status(code)) for (name, prepared), code in zip(filters, codes, strict=False) if code
     ]
     obstacles = tuple(Obstacle(name, status.reasons, prepared.detail(row)) for name, prepared, status in refused)
     amounts = tuple(amount for _, prepared in filters for amount in prepared.amounts(row))
-    return NearNode(tables.name(row), obstacles, amounts, alike, _distance([(n, s) for n, _, s in refused], amounts))
+    distance = _distance([(n, s) for n, _, s in refused], amounts) + missing
+    return NearNode(tables.name(row), obstacles, amounts, alike, distance)
 
 
 def _distance(refused: list[tuple[str, Status]], amounts: tuple[AskedAmount, ...]) -> float:

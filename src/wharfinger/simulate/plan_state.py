@@ -14,7 +14,7 @@ from wharfinger.api.kinds.builtin import DAEMON_SETS, DEPLOYMENTS, JOBS, PODS, R
 from wharfinger.api.object_meta import controller_of
 from wharfinger.api.pod_state import is_active
 from wharfinger.api.registry import Document
-from wharfinger.api.views import Pod, view
+from wharfinger.api.views import Pod
 from wharfinger.contributions import ComparedKey
 from wharfinger.controllers.scale_in import DELETION_COST, in_deletion_order
 from wharfinger.simulate.cluster import SimulatedCluster
@@ -45,19 +45,20 @@ def read_state(world: SimulatedCluster) -> ComparedState:
                 owners[document["metadata"]["uid"]] = (str(owner.get("kind")), key[1], str(owner.get("name")))
             elif resource in _WORKLOADS:
                 state.facts[key] = _replicas(document)
-    scaled: dict[ComparedKey, list[Document]] = {}
-    for pod in world.objects(PODS):
-        key = _key(pod, PODS.kind)
+    scaled: dict[ComparedKey, list[Pod]] = {}
+    for stored in world.store.scan(PODS):
+        pod = stored.view(Pod)
+        key = (PODS.kind, stored.namespace, stored.name)
         state.facts[key] = _pod_facts(pod)
-        owner = controller_of(pod)
-        if owner is not None:
-            direct = (str(owner.get("kind")), key[1], str(owner.get("name")))
-            state.workload_of[key] = owners.get(str(owner.get("uid")), direct)
-            if direct[0] == REPLICA_SETS.kind:
+        controller = pod.metadata.controller
+        if controller is not None:
+            direct = (controller.kind, stored.namespace, controller.name)
+            state.workload_of[key] = owners.get(controller.uid, direct)
+            if controller.kind == REPLICA_SETS.kind:
                 scaled.setdefault(state.workload_of[key], []).append(pod)
     for workload, pods in scaled.items():
-        if any(DELETION_COST in (pod["metadata"].get("annotations") or {}) for pod in pods):
-            state.scale_in[workload] = _scale_in([view(pod, Pod) for pod in pods], world.clock.now())
+        if any(DELETION_COST in pod.metadata.annotations for pod in pods):
+            state.scale_in[workload] = _scale_in(pods, world.clock.now())
     for system in systems():
         state.facts.update(system.report().compared(world.objects))
     return state
@@ -68,14 +69,13 @@ def _key(document: Document, kind: str) -> ComparedKey:
     return kind, metadata.get("namespace", ""), metadata["name"]
 
 
-def _pod_facts(pod: Document) -> dict[str, Any]:
-    metadata, status = pod["metadata"], pod.get("status") or {}
-    facts = {"node": (pod.get("spec") or {}).get("nodeName"), "phase": status.get("phase", "Pending")}
-    if cost := (metadata.get("annotations") or {}).get(DELETION_COST):
+def _pod_facts(pod: Pod) -> dict[str, Any]:
+    facts: dict[str, Any] = {"node": pod.spec.node_name or None, "phase": pod.status.phase or "Pending"}
+    if cost := pod.metadata.annotations.get(DELETION_COST):
         facts["deletionCost"] = cost
     if facts["node"] is None:
-        conditions = status.get("conditions") or ()
-        facts["message"] = (find_condition(conditions, "PodScheduled") or {}).get("message")
+        condition = pod.status.condition("PodScheduled")
+        facts["message"] = (condition.message or None) if condition is not None else None
     return facts
 
 

@@ -11,6 +11,7 @@ import msgspec
 from wharfinger.api.errors import NotFound
 from wharfinger.api.kinds.builtin import EVENTS
 from wharfinger.api.registry import Document
+from wharfinger.client.memory import gc_rare
 from wharfinger.contributions import ComparedKey
 from wharfinger.scenario import runner
 from wharfinger.scenario.document import ObjectTarget
@@ -155,8 +156,11 @@ def plan(
     options = options or SimulationOptions()
     begin = max(cluster.start(), change.start()) if start is None else start
     world = SimulatedCluster(cluster.configuration, start=begin, seed=options.seed)
+    if not change.scenarios:
+        world.store.forget_read_changes()  # without faults, nobody reads them again
     try:
-        return world.loop.complete(_plan(world, cluster, change, options, deletions, drains))
+        with gc_rare():
+            return world.loop.complete(_plan(world, cluster, change, options, deletions, drains))
     finally:
         world.close()
 
@@ -210,7 +214,7 @@ async def _plan(
 def _compare(before: ComparedState, after: ComparedState, preempted: set[ComparedKey]) -> Iterable[PlannedChange]:
     for key in sorted(before.facts.keys() | after.facts.keys()):
         old, new = before.facts.get(key), after.facts.get(key)
-        if _compared(old) != _compared(new):
+        if old != new and _compared(old) != _compared(new):
             workload = after.workload_of.get(key) or before.workload_of.get(key)
             yield PlannedChange(*key, _what(key, old, new, preempted), old, new, workload)
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar, cast
+from typing import Any, NoReturn, TypeVar, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -27,8 +27,8 @@ from wharfinger.api.errors import (
 from wharfinger.api.kinds.builtin import EVENTS
 from wharfinger.api.registry import Document
 from wharfinger.api.requests import READS, ApiRequest
-from wharfinger.client.interface import EventType, ListPage, WatchEvent
-from wharfinger.client.local import LocalClient
+from wharfinger.client.interface import EventType, ListPage, LocalStream, WatchEvent
+from wharfinger.client.local import LocalClient, StoreStream
 from wharfinger.client.timers import Clock
 from wharfinger.scenario.document import ScenarioFault
 from wharfinger.scenario.faults import BindFaults, FaultyClient
@@ -214,33 +214,61 @@ class ProcessClient(FaultyClient):
             return request
         return replace(request, resource_version=str(version), version_match="Exact", limit=0)
 
-    async def stream(self, request: ApiRequest[WatchEvent[T]]) -> AsyncIterator[WatchEvent[T]]:
-        run, faults = self.run, self._process_faults
-        stream = super().stream(request)
-        seen, watched = request.resource_version, _watched(request)
-        try:
-            async for event in stream:
-                if not run.alive:
-                    return
-                if faults.armed and event.object is not None:
-                    fault = faults.take(run, request, "watch", "delay", "gap", "disconnect", "bookmark")
-                    if fault is not None:
-                        if fault.watch == "gap":
-                            raise Expired("too old resource version: the watch was made to end")
-                        if fault.watch == "disconnect":
-                            return
-                        if fault.watch == "bookmark":
-                            yield WatchEvent(EventType.BOOKMARK, None, seen)
-                            return
-                        await asyncio.sleep(fault.delay)
-                if event.resource_version:
-                    seen = event.resource_version
-                    run.saw(watched, seen)
-                yield event
-        finally:
-            close = getattr(stream, "aclose", None)
-            if close is not None:
-                await close()
+    def stream(self, request: ApiRequest[WatchEvent[T]]) -> AsyncIterator[WatchEvent[T]]:
+        return ProcessStream(StoreStream(self.store, request), self.run, self._process_faults, request)
+
+
+class ProcessStream(LocalStream[T]):
+    """A watch of a process, with the faults of watches."""
+
+    def __init__(
+        self, stream: LocalStream[T], run: ProcessRun, faults: ProcessFaults, request: ApiRequest[WatchEvent[T]]
+    ) -> None:
+        self._stream = stream
+        self._run = run
+        self._faults = faults
+        self._request = request
+        self._watched = _watched(request)
+        self._seen = request.resource_version
+
+    async def __anext__(self) -> WatchEvent[T]:
+        event = await self._stream.__anext__()
+        if not self._run.alive:
+            await self._end()
+        if self._faults.armed and event.object is not None:
+            fault = self._faults.take(self._run, self._request, "watch", "delay", "gap", "disconnect", "bookmark")
+            if fault is not None:
+                if fault.watch == "gap":
+                    await self.aclose()
+                    raise Expired("too old resource version: the watch was made to end")
+                if fault.watch == "disconnect":
+                    await self._end()
+                if fault.watch == "bookmark":
+                    await self.aclose()
+                    return WatchEvent(EventType.BOOKMARK, None, self._seen)
+                await asyncio.sleep(fault.delay)
+        if event.resource_version:
+            self._saw(event.resource_version)
+        return event
+
+    async def _end(self) -> NoReturn:
+        await self.aclose()
+        raise StopAsyncIteration
+
+    def ready(self, most: int) -> Sequence[WatchEvent[T]]:
+        if self._faults.armed or not self._run.alive:
+            return ()  # each event may meet a fault
+        events = self._stream.ready(most)
+        if events:
+            self._saw(events[-1].resource_version)
+        return events
+
+    def _saw(self, version: str) -> None:
+        self._seen = version
+        self._run.saw(self._watched, version)
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
 
 
 def _watched(request: ApiRequest[Any]) -> WatchedKind:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
 
 from wharfinger.api.conditions import find_condition
 from wharfinger.api.registry import Document
 from wharfinger.api.times import format_time
 from wharfinger.scenario.runner import Results
-from wharfinger.simulate.utilisation import utilisation
+from wharfinger.simulate.utilisation import PoolUse
 
 
 def build(
@@ -17,17 +16,16 @@ def build(
     now: float,
     objects: Sequence[Document],
     events: Sequence[Document],
-    reasons: Mapping[tuple[str, str], Mapping[str, int]],
-    schedulers: Collection[str],
+    unscheduled: Sequence[Document],
+    used: Sequence[PoolUse],
     results: Results,
 ) -> Document:
-    """`reasons`: for each pending pod, how many nodes were rejected for each reason; `schedulers`: the names that are
-    served."""
+    """`objects` and `events` are in the order of the report; `unscheduled` are pods without a node, see `why_pending`."""
     return {
         "kind": "SimulationReport",
         "apiVersion": "wharfinger.dev/v1alpha1",
         "time": format_time(now),
-        "objects": sorted(objects, key=_order),
+        "objects": objects,
         "rejections": [
             {
                 "kind": each.kind,
@@ -38,9 +36,9 @@ def build(
             }
             for each in results.rejections
         ],
-        "unscheduled": list(_unscheduled(objects, reasons, schedulers)),
-        "utilisation": [each.document() for each in utilisation(objects)],
-        "events": sorted(events, key=_event_order),
+        "unscheduled": unscheduled,
+        "utilisation": [each.document() for each in used],
+        "events": events,
         "expectations": expectations(results),
     }
 
@@ -62,39 +60,20 @@ def expectations(results: Results) -> list[Document]:
     ]
 
 
-def _unscheduled(
-    objects: Iterable[Document],
-    reasons: Mapping[tuple[str, str], Mapping[str, int]],
-    schedulers: Collection[str],
-) -> Iterable[dict[str, Any]]:
-    for document in sorted(objects, key=_order):
-        if document.get("kind") != "Pod" or (document.get("spec") or {}).get("nodeName"):
-            continue
-        if (document.get("status") or {}).get("phase", "Pending") != "Pending":
-            continue
-        metadata = document["metadata"]
-        key = (metadata.get("namespace", ""), metadata["name"])
-        conditions = (document.get("status") or {}).get("conditions") or ()
-        message = (find_condition(conditions, "PodScheduled") or {}).get("message", "")
-        scheduler = document["spec"].get("schedulerName")
-        if not message and scheduler not in schedulers:
-            message = f"waits for the scheduler {scheduler}, which does not run here"
-        counted = reasons.get(key, {})
-        yield {
-            "namespace": key[0],
-            "name": key[1],
-            "message": message,
-            "reasons": dict(sorted(counted.items(), key=lambda item: (-item[1], item[0]))),
-        }
-
-
-def _order(document: Document) -> tuple[str, str, str, str]:
-    metadata = document.get("metadata") or {}
-    group = str(document.get("apiVersion", "")).rpartition("/")[0]
-    return group, str(document.get("kind")), str(metadata.get("namespace") or ""), str(metadata.get("name"))
-
-
-def _event_order(event: Document) -> tuple[str, str, str]:
-    metadata = event.get("metadata") or {}
-    when = event.get("lastTimestamp") or event.get("eventTime") or metadata.get("creationTimestamp") or ""
-    return str(when), str(metadata.get("namespace") or ""), str(metadata.get("name"))
+def why_pending(document: Document, counted: Mapping[str, int], schedulers: Collection[str]) -> Document | None:
+    """Why a pod waits for a node; None if it does not. `counted` says how many nodes were rejected for each reason,
+    `schedulers` are the names that are served."""
+    spec, status = document.get("spec") or {}, document.get("status") or {}
+    if spec.get("nodeName") or status.get("phase", "Pending") != "Pending":
+        return None
+    metadata = document["metadata"]
+    message = (find_condition(status.get("conditions") or (), "PodScheduled") or {}).get("message", "")
+    scheduler = document["spec"].get("schedulerName")
+    if not message and scheduler not in schedulers:
+        message = f"waits for the scheduler {scheduler}, which does not run here"
+    return {
+        "namespace": metadata.get("namespace", ""),
+        "name": metadata["name"],
+        "message": message,
+        "reasons": dict(sorted(counted.items(), key=lambda item: (-item[1], item[0]))),
+    }

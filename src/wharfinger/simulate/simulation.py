@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
 
 import msgspec
 
-from wharfinger.api.kinds.builtin import EVENTS, PODS
+from wharfinger.api.encoded import EncodedObjects
+from wharfinger.api.kinds.builtin import EVENTS, NODES, PODS
 from wharfinger.api.manifests import Manifest
 from wharfinger.api.registry import Document
 from wharfinger.api.times import format_time
-from wharfinger.api.views import Pod
+from wharfinger.api.views import Node, Pod
 from wharfinger.client.memory import gc_rare
 from wharfinger.scenario import applying, runner
 from wharfinger.scenario.document import Scenario
@@ -21,7 +22,8 @@ from wharfinger.simulate.cluster import SimulatedCluster
 from wharfinger.simulate.inputs import BadInput, Inputs, faults_at
 from wharfinger.simulate.loading import restore
 from wharfinger.simulate.timeline import Happening, Timeline
-from wharfinger.store.objects import decode_document
+from wharfinger.simulate.utilisation import PoolUse, utilisation
+from wharfinger.store.objects import StoredObject
 
 Progress = Callable[[str, int, int], None]
 """Called with the current activity, how much of it is done, and the total."""
@@ -46,21 +48,22 @@ class _Findings(msgspec.Struct):
     memory together."""
 
     now: float
-    objects: list[bytes]
-    events: list[bytes]
-    reasons: dict[tuple[str, str], dict[str, int]]
-    schedulers: tuple[str, ...]
+    objects: EncodedObjects
+    events: EncodedObjects
+    unscheduled: list[Document]
+    used: list[PoolUse]
     results: runner.Results
 
 
 def simulate(inputs: Inputs, options: SimulationOptions, scenarios: Sequence[Scenario] | None = None) -> Document:
-    """Runs everything in a new simulated cluster and returns the SimulationReport."""
+    """Runs everything in a new simulated cluster and returns the SimulationReport. If the inputs are used `once`, as by a
+    command, it has its objects and events as `EncodedObjects`."""
     chosen = [scenario for scenario, _ in inputs.scenarios] if scenarios is None else scenarios
     with gc_rare():
         findings = _found(inputs, options, chosen)
         if not options.once or len(findings.objects) > _MANY:
             gc.collect()  # the cluster is not referenced any more, but has reference cycles
-        return _report(findings)
+        return _report(findings, encoded=options.once)
 
 
 def _found(inputs: Inputs, options: SimulationOptions, scenarios: Sequence[Scenario]) -> _Findings:
@@ -83,6 +86,8 @@ async def _play(
         for namespace in _namespaces(scenario):
             await world.ensure_namespace(namespace)
     timeline = None if options.timeline is None else Timeline(world, options.timeline)
+    if timeline is None and not scenarios:
+        world.store.forget_read_changes()  # without faults, nobody reads them again
     if timeline is not None:
         timeline.start()
     try:
@@ -194,34 +199,66 @@ def _namespaces(scenario: Scenario) -> list[str]:
 
 
 def _findings(world: SimulatedCluster, results: runner.Results) -> _Findings:
-    scheduler = world.scheduler
-    reasons = {}
-    for stored in world.store.scan(PODS):
-        if scheduler is not None and not stored.view(Pod).spec.node_name:
-            key = (stored.namespace, stored.name)
-            reasons[key] = scheduler.diagnosis(key)
+    pods, nodes = world.store.scan(PODS), world.store.scan(NODES)
     return _Findings(
         now=world.clock.now(),
-        objects=[stored.data for stored in world.final_objects()],
-        events=[stored.data for stored in world.store.scan(EVENTS)],
-        reasons=reasons,
-        schedulers=tuple(scheduler.engine.profiles) if scheduler is not None else (),
+        objects=_final_objects(world),
+        events=_events(world),
+        unscheduled=list(_unscheduled(world, pods)),
+        used=utilisation((each.view(Node) for each in nodes), (each.view(Pod) for each in pods)),
         results=results,
     )
 
 
-def _report(findings: _Findings) -> Document:
+def _final_objects(world: SimulatedCluster) -> EncodedObjects:
+    """In the order of the report."""
+    found = sorted(
+        (kind.group, kind.kind, each.namespace, each.name, each.data) for kind, each in world.changed_objects()
+    )
+    return EncodedObjects((kind, data) for _, kind, _, _, data in found)
+
+
+def _events(world: SimulatedCluster) -> EncodedObjects:
+    found = sorted((_when(each.data), each.namespace, each.name, each.data) for each in world.store.scan(EVENTS))
+    return EncodedObjects((EVENTS.kind, data) for *_, data in found)
+
+
+class _EventMeta(msgspec.Struct, rename="camel", gc=False):
+    creation_timestamp: str | None = None
+
+
+class _EventTimes(msgspec.Struct, rename="camel", gc=False):
+    metadata: _EventMeta
+    last_timestamp: str | None = None
+    event_time: str | None = None
+
+
+_event_times = msgspec.json.Decoder(_EventTimes).decode
+
+
+def _when(data: bytes) -> str:
+    """When an event happened last."""
+    event = _event_times(data)
+    return event.last_timestamp or event.event_time or event.metadata.creation_timestamp or ""
+
+
+def _unscheduled(world: SimulatedCluster, pods: Iterable[StoredObject]) -> Iterator[Document]:
+    scheduler = world.scheduler
+    for stored in pods:
+        if not stored.view(Pod).spec.node_name:
+            reasons = {} if scheduler is None else scheduler.diagnosis((stored.namespace, stored.name))
+            names = () if scheduler is None else tuple(scheduler.engine.profiles)
+            found = report.why_pending(stored.document(), reasons, names)
+            if found is not None:
+                yield found
+
+
+def _report(findings: _Findings, *, encoded: bool) -> Document:
     return report.build(
         now=findings.now,
-        objects=_decoded(findings.objects),
-        events=_decoded(findings.events),
-        reasons=findings.reasons,
-        schedulers=findings.schedulers,
+        objects=findings.objects if encoded else list(findings.objects),
+        events=findings.events if encoded else list(findings.events),
+        unscheduled=findings.unscheduled,
+        used=findings.used,
         results=findings.results,
     )
-
-
-def _decoded(data: list[bytes]) -> list[Document]:
-    """The decoded documents; the encoded ones are released."""
-    data.reverse()
-    return [decode_document(data.pop()) for _ in range(len(data))]

@@ -8,7 +8,7 @@ import msgspec
 
 from wharfinger.api.registry import Document
 from wharfinger.api.resources import add_amounts, in_units, nano, requests
-from wharfinger.api.views import Node, Pod, view
+from wharfinger.api.views import Node, Pod
 
 ZONE = "topology.kubernetes.io/zone"
 POOLS = (  # labels that name the pool of a node; the first one that a node has counts
@@ -51,25 +51,20 @@ class PoolUse(msgspec.Struct):
         }
 
 
-def utilisation(objects: Iterable[Document]) -> list[PoolUse]:
+def utilisation(nodes: Iterable[Node], pods: Iterable[Pod]) -> list[PoolUse]:
     """By pool and zone, in their order; empty texts where a node has no such label."""
     groups: dict[tuple[str, str], PoolUse] = {}
     group_of: dict[str, PoolUse] = {}
-    pods: list[Document] = []
-    for document in objects:
-        if document.get("kind") == "Node":
-            node = view(document, Node)
-            key = (_pool(node.metadata.labels), node.metadata.labels.get(ZONE, ""))
-            group = group_of[node.metadata.name] = groups.setdefault(key, PoolUse(*key))
-            group.nodes += 1
-            add_amounts(group.allocatable, in_units(nano(node.status.allocatable)))
-        elif document.get("kind") == "Pod" and (document.get("spec") or {}).get("nodeName"):
-            pods.append(document)
-    for document in pods:
-        found = group_of.get(document["spec"]["nodeName"])
-        if found is not None and (document.get("status") or {}).get("phase") not in ("Succeeded", "Failed"):
+    for node in nodes:
+        key = (_pool(node.metadata.labels), node.metadata.labels.get(ZONE, ""))
+        group = group_of[node.metadata.name] = groups.setdefault(key, PoolUse(*key))
+        group.nodes += 1
+        add_amounts(group.allocatable, in_units(nano(node.status.allocatable)))
+    for pod in pods:
+        found = group_of.get(pod.spec.node_name)
+        if found is not None and not pod.terminal:
             found.pods += 1
-            add_amounts(found.requested, requests(view(document, Pod)))
+            add_amounts(found.requested, requests(pod))
     return [groups[key] for key in sorted(groups)]
 
 

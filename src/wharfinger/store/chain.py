@@ -83,6 +83,14 @@ class Chain:
     def finish(self, request: Request, warnings: list[str]) -> None:
         self._decide("final", self.final, request, warnings)
 
+    def repeats(self, request: Request) -> bool:
+        """Whether an equal request for an object of another name gets the same answer until a setting changes."""
+        at = (request.resource.group, request.resource.plural, request.subresource)
+        if self.waits or any(checker.concerns(*at) for checker in self.checking):
+            return False
+        reviewers = (one for one in (*self.mutating, *self.validating, *self.final) if _concerned(one, *at))
+        return all((repeats := getattr(one, "repeats", None)) is not None and repeats(request) for one in reviewers)
+
     def _decide(self, phase: str, reviewers: list[Reviewer], request: Request, warnings: list[str]) -> None:
         resource = request.resource
         key = (phase, resource.group, resource.plural, request.subresource)

@@ -7,6 +7,8 @@ from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Iterator
 from itertools import islice
+from typing import Protocol
+from weakref import WeakSet
 
 import msgspec
 
@@ -104,6 +106,15 @@ class Limits(msgspec.Struct, frozen=True):
     age: float = 300.0
 
 
+class ChangeReader(Protocol):
+    """Reads the changes of a collection in their order."""
+
+    @property
+    def position(self) -> int:
+        """The number of the next change that it will read."""
+        ...
+
+
 class Collection:
     """`latest` contains all accepted writes; `visible` only durable ones, which readers and watches see."""
 
@@ -117,6 +128,9 @@ class Collection:
         self.changes: list[ObjectChange] = []
         self.closed = False
         self.selected_by_field = False  # a field selector has been used
+        self.readers: WeakSet[ChangeReader] = WeakSet()  # open watches
+        self.forgets = False  # drop changes that all open watches have read, see `Store.forget_read_changes`
+        self._look_at = 0  # the number of changes at which to look for some
         self._limits = limits
         self._waiting: dict[asyncio.Future[None], None] = {}  # ordered
 
@@ -140,9 +154,16 @@ class Collection:
         if change.before is not None:
             change.before.drop_forms()  # rarely needed again once there is a newer version
         if len(self.changes) > self._limits.least:
+            if self.forgets and len(self.changes) >= self._look_at:
+                self._forget_read()
             self._trim(change.at)
         if self._waiting:
             self._wake_all()
+
+    def _forget_read(self) -> None:
+        end = self.first + len(self.changes)
+        self.compact(min([end - self._limits.least, *(each.position for each in self.readers)]))
+        self._look_at = len(self.changes) + self._limits.least
 
     def _trim(self, now: float) -> None:
         changes, limits = self.changes, self._limits

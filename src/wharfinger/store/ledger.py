@@ -9,19 +9,51 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
 
 import msgspec
 
 from wharfinger.api.errors import ServiceUnavailable, TooLarge
+from wharfinger.api.kinds.builtin import (
+    CONTROLLER_REVISIONS,
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    ENDPOINT_SLICES,
+    ENDPOINTS,
+    EVENTS,
+    JOBS,
+    LEASES,
+    NODES,
+    PODS,
+    REPLICA_SETS,
+    STATEFUL_SETS,
+)
 from wharfinger.api.registry import Document, Kind
 from wharfinger.store.collection import Collection, Limits, ObjectChange
-from wharfinger.store.objects import StoredObject, arrange, encode, key_of
+from wharfinger.store.objects import StoredObject, arrange, encode, head_of, key_of
 from wharfinger.store.selection import selectable_fields
 
 MAX_OBJECT = 3 * 512 * 1024  # bytes of an object as stored: the size of a request that etcd accepts
+BUSY = frozenset(
+    (kind.group, kind.plural)
+    for kind in (
+        CONTROLLER_REVISIONS,
+        DAEMON_SETS,
+        DEPLOYMENTS,
+        ENDPOINT_SLICES,
+        ENDPOINTS,
+        EVENTS,
+        JOBS,
+        LEASES,
+        NODES,
+        PODS,
+        REPLICA_SETS,
+        STATEFUL_SETS,
+    )
+)
+"""Kinds whose objects change all the time. Objects of all others are settings, which admission may depend on."""
 _STUCK_COMMIT = 10.0  # seconds after which a commit is reported as stuck
 
 
@@ -82,6 +114,8 @@ class WriteLedger:
         self._unsent: list[tuple[Collection, ObjectChange]] = []  # accepted, not yet passed to the back end
         self._sent: deque[tuple[Collection, ObjectChange]] = deque()  # passed to the back end, not yet durable
         self._writers: deque[tuple[int, asyncio.Future[None]]] = deque()  # waiting for a version to become durable
+        self.settings = 0  # number of changes of objects that are not of a busy kind
+        self._forgets = False
         self._closed = False
         self._failure = ""  # why the last commit failed
         self._began = 0.0  # when the oldest pending commit started
@@ -103,8 +137,14 @@ class WriteLedger:
         found = self._collections.get((group, plural))
         if found is None:
             found = Collection(group, plural, self._limits, self._origin, durable_at_once=self._backend.durable_at_once)
+            found.forgets = self._forgets
             self._collections[group, plural] = found
         return found
+
+    def forget_read_changes(self) -> None:
+        self._forgets = True
+        for collection in self._collections.values():
+            collection.forgets = True
 
     def changes(self, after: int) -> list[tuple[str, ObjectChange]]:
         """All durable changes later than a version, in their order, each with the plural of its kind."""
@@ -128,9 +168,7 @@ class WriteLedger:
         version = self._next()
         document = arrange(document, version)
         data = encode(document)
-        if len(data) > MAX_OBJECT:
-            self._accepted -= 1  # nothing was accepted
-            raise TooLarge("etcdserver: request is too large")
+        self._check_size(data)
         metadata = document["metadata"]
         collection = self.collection(kind.group, kind.plural)
         stored = StoredObject(
@@ -144,13 +182,45 @@ class WriteLedger:
             # Computed from the document only if field selectors are in use; otherwise from the bytes when needed.
             selectable_fields(kind, document) if collection.selected_by_field else None,
         )
-        collection.latest.put(key_of(stored.namespace, stored.name), stored)
-        self._accept(collection, collection.change(before, stored, version, self._now()))
+        self._publish(kind, collection, before, stored)
         return document, stored
+
+    def put_data(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        uid: str,
+        rest: bytes,
+        before: StoredObject | None,
+        labels: Mapping[str, str],
+    ) -> StoredObject:
+        """Accepts a new state of an object that is encoded already: `rest` follows its version, see `head_of`."""
+        version = self._next()
+        data = head_of(kind.storage, namespace, name, uid, version) + rest
+        self._check_size(data)
+        collection = self.collection(kind.group, kind.plural)
+        created = before.created if before is not None else version
+        stored = StoredObject(namespace, name, uid, version, data, created, labels)
+        self._publish(kind, collection, before, stored)
+        return stored
+
+    def _check_size(self, data: bytes) -> None:
+        if len(data) > MAX_OBJECT:
+            self._accepted -= 1  # nothing was accepted
+            raise TooLarge("etcdserver: request is too large")
+
+    def _publish(self, kind: Kind, collection: Collection, before: StoredObject | None, stored: StoredObject) -> None:
+        if (kind.group, kind.plural) not in BUSY:
+            self.settings += 1
+        collection.latest.put(key_of(stored.namespace, stored.name), stored)
+        self._accept(collection, collection.change(before, stored, stored.version, self._now()))
 
     def remove(self, kind: Kind, before: StoredObject) -> StoredObject:
         """Accepts the removal of an object; returns its last state with the version of the removal."""
         version = self._next()
+        if (kind.group, kind.plural) not in BUSY:
+            self.settings += 1
         collection = self.collection(kind.group, kind.plural)
         collection.latest.remove(key_of(before.namespace, before.name))
         change = collection.change(before, None, version, self._now())

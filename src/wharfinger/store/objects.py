@@ -11,8 +11,10 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from wharfinger.api.registry import Document
-from wharfinger.api.views import decode
+from wharfinger.api.registry import Document, Resource
+from wharfinger.api.views import Pod, decode
+from wharfinger.api.views.meta import Metadata
+from wharfinger.api.views.shared_pods import decode_pod
 
 T = TypeVar("T")
 
@@ -32,6 +34,7 @@ class _Labelled(msgspec.Struct, gc=False):
 
 _decode_labels = msgspec.json.Decoder(_Labelled).decode
 _NO_LABELS: Mapping[str, str] = {}
+_POD = b'{"apiVersion":"v1","kind":"Pod",'
 
 
 class StoredObject(msgspec.Struct, gc=False, eq=False, weakref=False):
@@ -63,8 +66,15 @@ class StoredObject(msgspec.Struct, gc=False, eq=False, weakref=False):
             self._forms = {}
         found = self._forms.get(as_type)
         if found is None:
-            found = self._forms[as_type] = decode(self.data, as_type)
+            found = self._forms[as_type] = self._decoded(as_type)
         return cast("T", found)
+
+    def _decoded(self, as_type: type[Any]) -> Any:
+        if as_type is Pod:
+            return decode_pod(self.data)
+        if as_type is Metadata and self.data.startswith(_POD):
+            return Metadata(self.view(Pod).metadata, "v1", "Pod")  # somebody will want both
+        return decode(self.data, as_type)
 
     def drop_forms(self) -> None:
         self._forms = None
@@ -97,6 +107,15 @@ def arrange(document: Document, version: int) -> Document:
     arranged = {"apiVersion": "", "kind": "", "metadata": None, **document}
     arranged["metadata"] = ordered
     return arranged
+
+
+def head_of(resource: Resource, namespace: str, name: str, uid: str, version: int) -> bytes:
+    """The beginning of an arranged document as JSON, for names and uids that need no escapes."""
+    place = f'"namespace":"{namespace}",' if namespace else ""
+    return (
+        f'{{"apiVersion":"{resource.api_version}","kind":"{resource.kind}",'
+        f'"metadata":{{"name":"{name}",{place}"uid":"{uid}","resourceVersion":"{version}"'
+    ).encode()
 
 
 def key_of(namespace: str, name: str) -> str:

@@ -43,6 +43,9 @@ class Pods:
 
     async def bind(self, call: Call, document: Document) -> Written:
         """Binds a pod to a node, and adds the annotations and labels of the Binding in the same write."""
+        repeated = self._writer.repeated
+        if repeated is not None and repeated.bind(call, document):
+            return success(call)
         binding = copy(document)
         metadata = binding.get("metadata") or {}
         call.name = call.name or metadata.get("name") or ""
@@ -75,7 +78,9 @@ class Pods:
         status.pop("nominatedNodeName", None)
         _set_pod_condition(status, {"type": "PodScheduled", "status": "True"}, self._writer.identities.time())
         if not call.dry_run:
-            self._writer.ledger.put(call.kind, pod, stored)
+            _, after = self._writer.ledger.put(call.kind, pod, stored)
+            if call.repeats is not None and repeated is not None:
+                repeated.learn_binding(call, request, stored, after)
             await self._writer.ledger.settled()
         return success(call)
 

@@ -30,6 +30,7 @@ from wharfinger.store.metadata import Identities
 from wharfinger.store.objects import Listing, StoredObject, Written, decode_document, encode, key_of
 from wharfinger.store.patches import apply_patch
 from wharfinger.store.pods import Pods
+from wharfinger.store.repeats import RepeatedWrites
 from wharfinger.store.scale import scale_of, scaled
 from wharfinger.store.selection import ObjectSelector
 from wharfinger.store.versions import copy, encoded, kind_of, outgoing, present, served_as_is
@@ -54,8 +55,10 @@ class Store(WriteVerbs[Written]):
         limits: Limits | None = None,
         bookmark_every: float = 60.0,
         keep_identity: bool = False,
+        short_ways: bool = False,
     ) -> None:
-        """With `keep_identity`, new objects keep the uid and timestamps they bring, as a simulation of a snapshot needs."""
+        """With `keep_identity`, new objects keep the uid and timestamps they bring, as a simulation of a snapshot needs.
+        With `short_ways`, writes that repeat earlier ones are not reviewed again: see `wharfinger.store.repeats`."""
         self.registry = registry
         self.chain = chain if chain is not None else Chain()
         self.now = now
@@ -64,6 +67,8 @@ class Store(WriteVerbs[Written]):
         self._writer = Writer(
             registry, self.chain, self._ledger, Identities(now, source or random.Random(), keep_given=keep_identity)
         )
+        if short_ways:
+            self._writer.repeated = RepeatedWrites(self._writer)
         self.computed: dict[tuple[str, str], Compute] = {}  # by group and plural, for kinds that are computed
         self._deleter = Deleter(self._writer)
         self._pods = Pods(self._writer, self._deleter)
@@ -89,6 +94,11 @@ class Store(WriteVerbs[Written]):
         """All durable changes later than a version, in their order, each with the plural of its kind. For those that
         check what happened; history is limited, as it is for watches."""
         return self._ledger.changes(after)
+
+    def forget_read_changes(self) -> None:
+        """From now on, drops changes once all open watches have read them. Watches and lists at older versions expire, so
+        this is for a process that will not start any."""
+        self._ledger.forget_read_changes()
 
     async def get(self, resource: Resource, name: str, namespace: str = "") -> StoredObject:
         kind = kind_of(self.registry, resource)
@@ -302,6 +312,10 @@ class Store(WriteVerbs[Written]):
             return await self._scale(call, rescale)
         if call.subresource:
             self._check_subresource(call.kind, call.subresource)
+        if self._writer.repeated is not None and finish is None:
+            known = self._writer.repeated.patch(call, patch, type)
+            if known is not None:
+                return known
         given = encoded(patch)
         nulls = b"null" in given  # stored documents hold none, so the patched one can get them only from the patch
         plain = not nulls and b'"$' not in given

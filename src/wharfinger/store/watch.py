@@ -64,6 +64,7 @@ class Watch:
         elif self._after < collection.compacted:
             raise self._too_old()
         self._next = collection.number_after(self._after)
+        collection.readers.add(self)
 
     def _state(self, marked: bool) -> list[StoreEvent]:
         """The current state as events, in reverse order because they are popped from the end."""
@@ -118,6 +119,12 @@ class Watch:
             events = [await self.__anext__()]
         except StopAsyncIteration:
             return []
+        events += self.ready(most - 1)
+        return events
+
+    def ready(self, most: int) -> list[StoreEvent]:
+        """The next events that need not be awaited, at most so many."""
+        events: list[StoreEvent] = []
         while len(events) < most:
             event = self._ready()
             if event is None:
@@ -131,9 +138,15 @@ class Watch:
             self._after = max(self._after, self._source.version)
         return StoreEvent(BOOKMARK, None, self._after)
 
+    @property
+    def position(self) -> int:
+        """The number of the next change in the history."""
+        return self._next
+
     def close(self) -> None:
         """Ends the watch once the events that are ready have been read."""
         self._closed = True
+        self._collection.readers.discard(self)
         if self._waiting is not None:
             wake(self._waiting)
 

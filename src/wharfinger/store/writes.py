@@ -7,7 +7,7 @@ exact. If the object changed while remote reviewers were awaited, the write star
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -35,9 +35,19 @@ from wharfinger.store.metadata import Identities
 from wharfinger.store.objects import StoredObject, Written, decode_document, encode, key_of
 from wharfinger.store.versions import copy, incoming, outgoing, stored_as_is
 
+if TYPE_CHECKING:
+    from wharfinger.store.repeats import RepeatedWrites
+
 _GENERATED_NAMES = 8  # attempts to generate a unique name, as upstream
 _OTHER_NAMESPACE = "the namespace of the provided object does not match the namespace sent on the request"
 _ATTEMPTS = 5  # of a change to an object that others change too, as in upstream's patch
+
+
+class RepeatableWrite(msgspec.Struct, frozen=True):
+    """A write that later ones may repeat: what its outcome depends on, and the body of the request."""
+
+    key: tuple[object, ...]
+    given: Any
 
 
 class Call(msgspec.Struct):
@@ -55,6 +65,7 @@ class Call(msgspec.Struct):
     applied: Applied | None = None  # for server-side apply
     owners: Any = None  # metadata.managedFields of an update
     audit: dict[str, str] | None = None  # where reviewers put their audit annotations
+    repeats: RepeatableWrite | None = None
 
     def request(self, operation: str, new: Document | None, old: Document | None) -> Request:
         return Request(
@@ -105,6 +116,7 @@ class Writer:
         self.chain = chain
         self.ledger = ledger
         self.identities = identities
+        self.repeated: RepeatedWrites | None = None  # what is known of earlier writes, if that may be used
 
     def latest(self, kind: Kind, namespace: str, name: str) -> StoredObject | None:
         return self.ledger.collection(kind.group, kind.plural).latest.objects.get(key_of(namespace, name))
@@ -122,6 +134,8 @@ class Writer:
         generated = 0
         while True:
             try:
+                if self.repeated is not None and (known := self.repeated.create(call, document)) is not None:
+                    return known
                 return await self._create(call, copy(document, call.kind))
             except AlreadyExists:
                 # Retry only with a generated name.
@@ -150,7 +164,7 @@ class Writer:
         if not meta.get("name") and meta.get("generateName"):
             meta["name"] = self.identities.name(meta["generateName"])
         call.name = meta.get("name", "")
-        inside = self._check_namespace(call) if kind.namespaced else None
+        inside = self.check_namespace(call) if kind.namespaced else None
         if kind.default is not None:
             kind.default(new)
         self._prepare(kind, new)
@@ -175,16 +189,18 @@ class Writer:
             namespaces.label(new)
         await self.chain.validate(request, call.warnings)
         if inside is not None and self._namespace(call) is not inside:  # it changed while reviewers were awaited
-            self._check_namespace(call)
+            self.check_namespace(call)
         before = self.latest(kind, call.namespace, call.name)
         if before is not None:
-            raise self._taken(call, before)
+            raise self.taken(call, before)
         if owners is not None:
             new["metadata"]["managedFields"] = owners
         self.chain.finish(request, call.warnings)
         if call.dry_run:
             return call.answer(new, None, created=True)
         new, stored = self.ledger.put(kind, new, None)
+        if call.repeats is not None and self.repeated is not None:
+            self.repeated.learn_creation(call, request, stored)
         await self.ledger.settled()
         return call.answer(new, stored, created=True)
 
@@ -222,7 +238,7 @@ class Writer:
         namespace_kind = self.registry.of_plural(NAMESPACES.group, NAMESPACES.plural)
         return None if namespace_kind is None else self.latest(namespace_kind, "", call.namespace)
 
-    def _check_namespace(self, call: Call) -> StoredObject | None:
+    def check_namespace(self, call: Call) -> StoredObject | None:
         """Returns the namespace of a new object; None only if the registry has no namespaces."""
         stored = self._namespace(call)
         if stored is None:
@@ -241,7 +257,7 @@ class Writer:
             raise error
         return stored
 
-    def _taken(self, call: Call, before: StoredObject) -> AlreadyExists:
+    def taken(self, call: Call, before: StoredObject) -> AlreadyExists:
         error = already_exists(call.resource.group, call.kind.plural, call.name)
         if before.document()["metadata"].get("deletionTimestamp"):
             error.message = f"object is being deleted: {error.message}"
@@ -327,7 +343,12 @@ class Writer:
             raise Overtaken
         self._track(call, new, old)
         self.chain.finish(request, call.warnings)
-        return await self.write(call, new, old, stored)
+        written = await self.write(call, new, old, stored)
+        if call.repeats is not None and self.repeated is not None:
+            after = self.latest(kind, call.namespace, call.name)
+            if after is not None and after is not stored:
+                self.repeated.learn_patch(call, request, stored, after)
+        return written
 
     def _warn(self, call: Call, new: Document, old: Document | None) -> None:
         """Warnings are for users; our own components, which write without a field manager, do not read them."""

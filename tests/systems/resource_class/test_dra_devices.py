@@ -21,7 +21,11 @@ from wharfinger.framework.stand_ins import StandIn
 from wharfinger.systems.resource_class.kinds.names import RESOURCE_CLASSES
 from wharfinger.systems.resource_class.kinds.views import ResourceClass
 from wharfinger.systems.resource_class.plugin.device_report import device_report
-from wharfinger.systems.resource_class.rules.device_selectors import NotExpressible, device_expression
+from wharfinger.systems.resource_class.rules.device_selectors import (
+    NotExpressible,
+    device_attribute,
+    device_expression,
+)
 from wharfinger.systems.resource_class.rules.dra_devices import device_groups, device_properties
 from wharfinger.systems.resource_class.rules.properties import Expression, Selector, matches
 
@@ -121,6 +125,32 @@ def test_a_device_class_is_kept() -> None:
         assert world.list(DEVICE_CLASSES) == []
 
 
+def test_the_device_class_of_groups_is_for_our_scheduler_only() -> None:
+    with World(nodes=1) as world:
+        world.apply(RESOURCE_CLASSES, a_class(groupBy="link", groupSize=2, resourceSelector=[]))
+        world.advance(5)
+        kept = world.get(DEVICE_CLASSES, "large")
+        assert "extendedResourceName" not in kept["spec"]
+        annotations = {
+            "wharfinger.dev/group-by": f"{cases.DRIVER}/link",
+            "wharfinger.dev/group-size": "2",
+            "wharfinger.dev/grouped-resource-name": "resourceclass.scheduling.sigs.x-k8s.io/large",
+        }
+        assert kept["metadata"]["annotations"] == annotations
+        world.patch(
+            DEVICE_CLASSES, "large", {"metadata": {"annotations": {"wharfinger.dev/group-size": "3", "a": "b"}}}
+        )
+        assert world.get(DEVICE_CLASSES, "large")["metadata"]["annotations"] == {**annotations, "a": "b"}
+        world.patch(RESOURCE_CLASSES, "large", {"spec": {"groupBy": "other.example.com/zone"}})
+        changed = world.get(DEVICE_CLASSES, "large")["metadata"]["annotations"]
+        assert changed["wharfinger.dev/group-by"] == "other.example.com/zone"
+
+
+def test_a_group_needs_the_name_of_an_attribute() -> None:
+    with pytest.raises(NotExpressible, match="cannot have an attribute of this name"):
+        device_attribute(cases.DRIVER, "my-link")
+
+
 def test_a_device_class_of_somebody_else_is_left_alone() -> None:
     with World(nodes=1) as world:
         foreign = {**cases.device_class(), "metadata": {"name": "large"}}
@@ -138,7 +168,6 @@ def test_a_device_class_of_somebody_else_is_left_alone() -> None:
     [
         ({"driver": "a_b"}, "spec.driver: Invalid value"),
         ({"driver": ""}, "spec.driver: Required value"),
-        ({"groupBy": "numa", "groupSize": 2}, "spec.groupSize: Forbidden"),
         ({"scope": "Cluster"}, "spec.driver: Forbidden"),
     ],
 )
@@ -173,6 +202,15 @@ def test_devices_are_reported_by_class_and_by_driver() -> None:
         ("e", 0, 0, 0),
         ("gpu.example.com/devices", 3, 1, 2),
     ]
+
+
+def test_free_units_of_groups_are_reported() -> None:
+    devices = [{"name": f"gpu-{n}", "attributes": {"link": {"int": link}}} for n, link in enumerate((0, 0, 0, 1, 1, 2))]
+    slice = cases.slice_of(*devices, {"name": "none"})
+    claim = {**cases.claim(), "status": {"allocation": cases.allocation()}}
+    grouped = view(a_class(groupBy="link", groupSize=2, resourceSelector=[]), ResourceClass)
+    (line, *_) = device_report([grouped], [], [slice], [claim])
+    assert (line.devices, line.used, line.free) == (6, 1, 2)
 
 
 def test_devices_that_reservations_hold_are_reserved_until_they_are_used() -> None:

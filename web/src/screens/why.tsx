@@ -179,6 +179,11 @@ function Refusal(props: { group: Explanation["refused"][number] }): JSX.Element 
         )}
         {open && group.count > group.nodes.length ? ` and ${group.count - group.nodes.length} more` : ""}
       </span>
+      {group.details?.map((detail) => (
+        <span class="small wrap" key={detail.text}>
+          {detail.nodes.length > 3 ? counted(detail.nodes.length, "node") : detail.nodes.join(", ")}: {detail.text}
+        </span>
+      ))}
     </li>
   );
 }

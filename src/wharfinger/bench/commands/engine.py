@@ -23,6 +23,9 @@ _COLUMNS = (
 @click.option("--nodes", type=click.IntRange(min=1), help="Number of nodes. Default: depends on the workload.")
 @click.option("--pods", type=click.IntRange(min=1), help="Number of measured pods.")
 @click.option(
+    "--devices", type=click.IntRange(1, 128), help="Devices of each node, for DRA and DRAManyClaims. Default: 8."
+)
+@click.option(
     "--running",
     type=click.IntRange(min=0),
     help="Start as the scheduler does in a cluster with so many running pods, and measure that, too.",
@@ -31,19 +34,29 @@ _COLUMNS = (
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @baseline_options
 def command(
-    workload: str | None, nodes: int | None, pods: int | None, running: int | None, seed: int, output: str
+    workload: str | None,
+    nodes: int | None,
+    pods: int | None,
+    devices: int | None,
+    running: int | None,
+    seed: int,
+    output: str,
 ) -> Results:
     """Measure the scheduling engine alone, on one core."""
     from wharfinger.bench.measure import measure
-    from wharfinger.bench.workloads import WORKLOADS
+    from wharfinger.bench.workloads import WORKLOADS, with_devices
     from wharfinger.cli.output import emit
 
     if workload is not None and workload not in WORKLOADS:
         raise click.UsageError(f"no workload {workload!r}; there are: {', '.join(WORKLOADS)}")
-    names = list(WORKLOADS) if workload is None else [workload]
+    chosen = list(WORKLOADS.values()) if workload is None else [WORKLOADS[workload]]
+    if devices is not None:
+        if workload is None or not chosen[0].has_devices:
+            raise click.UsageError("--devices is for a workload with devices: --workload DRA or DRAManyClaims")
+        chosen = [with_devices(chosen[0], devices)]
     results = []
-    for name in names:
-        results.append(measure(WORKLOADS[name], nodes, pods, seed, running))
+    for each in chosen:
+        results.append(measure(each, nodes, pods, seed, running))
         if output == "table":
             columns = _COLUMNS if running is None else (*_COLUMNS, ("running", "running"), ("start s", "start_seconds"))
             if len(results) == 1:

@@ -69,7 +69,13 @@ def pod(
     namespace, name = split_name(pod, "the pod", namespace)
     explained = options.ask(
         lambda client, clock, configuration, registry: explain_pod(
-            client, clock, profiles.load(configuration.scheduler, settings=configuration), registry, namespace, name
+            client,
+            clock,
+            profiles.load(configuration.scheduler, settings=configuration),
+            registry,
+            namespace,
+            name,
+            every_node=options.everything,
         )
     )
     options.show("PodExplanation", explained, pod_text)

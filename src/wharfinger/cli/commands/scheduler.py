@@ -55,9 +55,8 @@ def command(
     import asyncio
     import logging
 
-    import uvloop
-
     from wharfinger.api.selectors import BadSelector, parse_label_selector
+    from wharfinger.client.loops import new_event_loop
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     names = tuple(name.strip() for name in scheduler_names.split(",") if name.strip())
@@ -73,7 +72,7 @@ def command(
         options["leader_elect"] = configuration.leader_election.leader_elect
     kubeconfig = kubeconfig or configuration.client_connection.kubeconfig or None
     run = _run(kubeconfig, context, configuration, read, nodes, **options)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(run)
 
 

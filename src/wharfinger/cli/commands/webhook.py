@@ -61,12 +61,12 @@ def command(
     Examples:
       wharf webhook --kubeconfig admin.conf --url https://10.0.0.5:9443 --enforce
     """
+    import asyncio
     import logging
     from contextlib import suppress
 
-    import uvloop
-
     from wharfinger.api.errors import ApiError, NotFound
+    from wharfinger.client.loops import new_event_loop
     from wharfinger.system import ordered_systems, systems
     from wharfinger.webhook.configurations import WebhookEndpoint
     from wharfinger.webhook.server import WebhookServer, WebhookSettings
@@ -111,7 +111,8 @@ def command(
             await client.close()
 
     try:
-        uvloop.run(main())
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            runner.run(main())
     except (ApiError, OSError, ValueError) as error:
         raise click.ClickException(str(error)) from error
 

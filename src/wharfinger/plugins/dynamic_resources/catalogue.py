@@ -13,7 +13,7 @@ from wharfinger.api.keys import ObjectKey
 from wharfinger.api.views import Node, Pod
 from wharfinger.devices.claims import Claim
 from wharfinger.devices.classes import DeviceClass, DeviceClasses
-from wharfinger.devices.extended import ANNOTATION, is_claim_for
+from wharfinger.devices.extended import made_uid, owner_of_made
 from wharfinger.devices.held_record import recorded_devices
 from wharfinger.devices.pod_claims import claim_keys
 from wharfinger.devices.pools import Pool, PoolError, Views, gather_pools
@@ -29,6 +29,7 @@ SLICE = "ResourceSlice"
 TAINT_RULE = "DeviceTaintRule"
 TEMPLATE = "ResourceClaimTemplate"  # read for stand-ins only: controllers make the claims of pods
 KINDS = (CLAIM, CLASS, SLICE, TAINT_RULE, TEMPLATE)
+MOST_GONE = 4096  # deleted claims that are remembered
 
 
 class RowPools:
@@ -55,8 +56,12 @@ class DeviceCatalogue:
         self.holds = HeldDevices(self.usage, self.claims.get)
         self.pending: dict[str, Document] = {}  # claim UID to what was chosen for it and is not written yet
         self.reserved: dict[ObjectKey, Any] = {}  # by assumed pod; written by the plugin
+        self.freed: ObjectKey | None = None  # the claim that was reported last, if it gave devices back
         self.failing: set[Hashable] = set()  # needs for which a search failed
-        self._made: dict[ObjectKey, Claim] = {}  # claims for extended resources
+        self._made: dict[tuple[str, str], dict[ObjectKey, Claim]] = {}  # by pod: claims for its extended resources
+        self._gone: dict[
+            str, None
+        ] = {}  # UIDs of claims that were deleted last, so that late answers do not revive them
         self._rules: dict[str, Document] = {}
         self._slices: dict[str, Slice] = {}
         self._of_node: dict[str, dict[str, Slice]] = {}
@@ -85,19 +90,31 @@ class DeviceCatalogue:
         else:
             self._seen[kind, key] = new
         if kind == CLAIM:
-            self._claim_changed(key, new)
+            had_devices = self._has_devices(key)
+            self._claim_changed(key, None if new is None else Claim(new))
+            self.freed = key if had_devices and not self._has_devices(key) else None
         elif kind == TEMPLATE:
             self._template_changed(key, new)
         else:
             self._changes[kind](key[1], new)
 
     def assume(self, document: Document) -> None:
-        """A claim as the API server returned it: newer than what watches have reported."""
+        """A claim as the API server returned it. Watches may have reported a newer state already."""
         claim = Claim(document)
-        self._set_claim(claim.key, claim)
+        if claim.uid not in self._gone:
+            self._claim_changed(claim.key, claim)
 
-    def _claim_changed(self, key: ObjectKey, document: Document | None) -> None:
-        claim = None if document is None else Claim(document)
+    def gone(self, claim: Claim) -> None:
+        """The API server says that there is no such claim; watches may not have reported that yet."""
+        known = self.claims.get(claim.key)
+        if known is not None and known.uid == claim.uid:
+            self._set_claim(claim.key, None)
+
+    def _has_devices(self, key: ObjectKey) -> bool:
+        claim = self.claims.get(key)
+        return claim is not None and claim.allocation is not None
+
+    def _claim_changed(self, key: ObjectKey, claim: Claim | None) -> None:
         known = self.claims.get(key)
         if claim is not None and known is not None and known.uid == claim.uid and _older(claim, known):
             return  # from before our own write
@@ -105,21 +122,35 @@ class DeviceCatalogue:
 
     def _set_claim(self, key: ObjectKey, claim: Claim | None) -> None:
         known = self.claims.pop(key, None)
-        self._made.pop(key, None)
+        if known is not None and claim is None:
+            self._gone[known.uid] = None
+            if len(self._gone) > MOST_GONE:
+                del self._gone[next(iter(self._gone))]
         changed: set[PoolID] = set()
+        if known is not None:
+            self._not_made(known)
         if known is not None and (claim is None or claim.uid != known.uid):
             self._by_uid.pop(known.uid, None)
             changed |= self.usage.set(known.uid, None)
         if claim is not None:
+            self._gone.pop(claim.uid, None)
             self.claims[key] = self._by_uid[claim.uid] = claim
-            if (claim.document["metadata"].get("annotations") or {}).get(ANNOTATION) == "true":
-                self._made[key] = claim
             changed |= self.usage.set(claim.uid, claim.allocation)
             changed |= self._count_pending(claim.uid, claim.allocation)
+            if (owner := owner_of_made(claim.document)) is not None:
+                self._made.setdefault(owner, {})[key] = claim
+                changed |= self._count_pending(made_uid(owner[1]), claim.allocation)
         if self.holds:
             changed |= self.holds.claim_changed(key)
         self._used(changed)
         self.tables.changed(keys=True)
+
+    def _not_made(self, claim: Claim) -> None:
+        owner = owner_of_made(claim.document)
+        if owner is not None and claim.key in (of_pod := self._made.get(owner, {})):
+            del of_pod[claim.key]
+            if not of_pod:
+                del self._made[owner]
 
     def _template_changed(self, key: ObjectKey, document: Document | None) -> None:
         if document is None:
@@ -239,10 +270,8 @@ class DeviceCatalogue:
 
     def made_for(self, pod: Pod) -> Claim | None:
         """The claim that an earlier attempt made for the extended resources of a pod."""
-        for (namespace, _), claim in self._made.items():
-            if namespace == pod.metadata.namespace and is_claim_for(claim.document, pod):
-                return claim
-        return None
+        of_pod = self._made.get((pod.metadata.name, pod.metadata.uid), {})
+        return next((claim for claim in of_pod.values() if claim.namespace == pod.metadata.namespace), None)
 
     def choose(self, uid: str, allocation: Document) -> None:
         """Devices were chosen for a claim; until `settle` they are in use."""

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from wharfinger.api.wording import listed
 from wharfinger.devices.diagnosis import RequestDiagnosis
 from wharfinger.devices.slices import DeviceID
 from wharfinger.framework.explaining import ExplainedTable
 from wharfinger.plugins.dynamic_resources.filtering import DevicesPrepared
 
 HEADER = ("node", "claim", "request", "needed", "devices", "verdict", "which")
-_NAMED = 8
 _USABLE = "usable"
 
 
@@ -31,8 +29,8 @@ def _lines(requests: Sequence[RequestDiagnosis], node: str) -> Iterator[tuple[An
         for cause, devices in each.causes.items():
             yield (*about, len(devices), cause, _which(devices))
         for pool in each.pools:
-            yield (*about, "-", pool, "-")
+            yield (*about, "-", pool, ())
 
 
-def _which(devices: Sequence[DeviceID]) -> str:
-    return listed([f"{each.pool}/{each.device}" for each in devices], _NAMED) if devices else "-"
+def _which(devices: Sequence[DeviceID]) -> tuple[str, ...]:
+    return tuple(f"{each.pool}/{each.device}" for each in devices)

@@ -21,8 +21,9 @@ from wharfinger.devices.allocator import (
 from wharfinger.devices.claims import Claim, claim_spec, results_of
 from wharfinger.devices.diagnosis import DeviceDiagnosis, RequestDiagnosis
 from wharfinger.devices.extended import IN_MEMORY_NAME, ExtendedRequests
+from wharfinger.devices.grouping import enough_groups
 from wharfinger.devices.results import Result, allocation
-from wharfinger.framework.columns import Ints, Rows
+from wharfinger.framework.columns import Floats, Ints, Rows
 from wharfinger.framework.device_scoring import WeightedScorers, ranking
 from wharfinger.framework.plugin import Prepared, Scope, normalize_by_max
 from wharfinger.framework.shapes import Shape
@@ -250,6 +251,11 @@ class DevicesPrepared(Prepared):
     ) -> list[ChosenDevices] | None:
         """Devices that nobody has."""
         usage, classes, most = self._catalogue.usage, self._catalogue.classes.by_name, self._most_steps
+        made = wanted[-1].spec if self.needs.extended else None
+        if made is not None and made.constraints:  # resources that are served in groups
+            looking = DeviceDiagnosis(node, pools.pools, usage, classes)
+            if not enough_groups(made, looking.usable):
+                return None
         if most is not None and self._too_long:
             most = max(most // 100, 1)  # one long search is enough: the attempt fails anyway
         return Search(node, pools.pools, wanted, usage, classes, most_steps=most, ranked=ranked).run()
@@ -293,7 +299,7 @@ class DevicesPrepared(Prepared):
         """The claims to allocate."""
         wanted = [ClaimToAllocate(str(each), each.spec) for each in self.needs.claims if each.allocation is None]
         if extended is not None:
-            spec = claim_spec({"devices": {"requests": extended.requests}})
+            spec = claim_spec({"devices": extended.devices})
             wanted.append(ClaimToAllocate(f"{self._shape.namespace}/{IN_MEMORY_NAME}", spec))
         return wanted
 
@@ -320,6 +326,10 @@ class DevicesPrepared(Prepared):
             claims = ", ".join(str(self.needs.claims[index]) for index in known.unavailable)
             return f"allocated elsewhere or not ready: {claims}"
         return "; ".join(map(str, self.diagnose(row)))
+
+    def missing(self, rows: Rows) -> Floats:
+        found = (sum(each.missing for each in self.diagnose(row)) for row in rows.tolist())
+        return np.fromiter(found, dtype=np.float64, count=len(rows))
 
     def _allocatable(self, resource: str, row: int) -> int:
         tables = self._tables

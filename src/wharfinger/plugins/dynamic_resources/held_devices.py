@@ -34,6 +34,7 @@ class HeldDevices:
         self._usage = usage
         self._claim = claim
         self._holds: dict[ObjectKey, _Hold] = {}
+        self._of_uid: dict[str, dict[ObjectKey, _Hold]] = {}
         self._users: dict[str, dict[ObjectKey, Sequence[ObjectKey]]] = {}  # UID of the stand-in: pods and their claims
         self._used: dict[ObjectKey, str] = {}  # by such a pod
         self._uid_of: dict[ObjectKey, str] = {}  # by claim of such a pod
@@ -48,11 +49,21 @@ class HeldDevices:
         hold = _Hold(stand_in, allocations)
         if not hold.results:
             return self.drop(key)
-        self._holds[key] = hold
+        self._forget(key)
+        self._holds[key] = self._of_uid.setdefault(hold.uid, {})[key] = hold
         return self._count(key, hold)
 
     def drop(self, key: ObjectKey) -> set[PoolID]:
-        return self._usage.set(_counted_as(key), None) if self._holds.pop(key, None) is not None else set()
+        return self._usage.set(_counted_as(key), None) if self._forget(key) else set()
+
+    def _forget(self, key: ObjectKey) -> bool:
+        hold = self._holds.pop(key, None)
+        if hold is None:
+            return False
+        del self._of_uid[hold.uid][key]
+        if not self._of_uid[hold.uid]:
+            del self._of_uid[hold.uid]
+        return True
 
     def use(self, pod: ObjectKey, uid: str, claims: Iterable[ObjectKey]) -> set[PoolID]:
         """A pod uses the stand-in with this UID, and these claims are its own."""
@@ -78,8 +89,8 @@ class HeldDevices:
 
     def _recount(self, uid: str) -> set[PoolID]:
         changed: set[PoolID] = set()
-        for key, hold in self._holds.items():
-            if hold.uid == uid and any("shareID" in each for each in hold.results):
+        for key, hold in self._of_uid.get(uid, {}).items():
+            if any("shareID" in each for each in hold.results):
                 changed |= self._count(key, hold)
         return changed
 
@@ -106,11 +117,11 @@ class HeldDevices:
 
     def devices(self, uid: str) -> Collection[DeviceID]:
         """The devices that the stand-in with this UID holds."""
-        return {device_id(each) for hold in self._holds.values() if hold.uid == uid for each in hold.results}
+        return {device_id(each) for hold in self._of_uid.get(uid, {}).values() for each in hold.results}
 
     def opened(self, uid: str) -> DeviceUsage:
         """What is in use for a pod that uses this stand-in."""
-        return self._usage.without(_counted_as(key) for key, hold in self._holds.items() if hold.uid == uid)
+        return self._usage.without(_counted_as(key) for key in self._of_uid.get(uid, {}))
 
     def holder(self, device: DeviceID) -> str:
         """The kind and name of the object that alone holds a device; empty if none does. Slow: for explanations."""

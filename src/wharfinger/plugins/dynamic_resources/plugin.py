@@ -18,7 +18,7 @@ from wharfinger.api.times import BadTime, parse_duration
 from wharfinger.api.views import Pod
 from wharfinger.devices.allocator import STEPS_PER_SECOND
 from wharfinger.devices.claims import ClaimRefused, pod_claims
-from wharfinger.devices.extended import IN_MEMORY_NAME
+from wharfinger.devices.extended import IN_MEMORY_NAME, made_uid
 from wharfinger.devices.held_record import HELD_DEVICES, devices_record
 from wharfinger.devices.pod_claims import has_claims
 from wharfinger.framework.events import NODE, POD, Action, WakeUp
@@ -186,7 +186,7 @@ class DynamicResources(Plugin):
         if opened:
             self._catalogue.used_by(pod, opened)
         uids = {claim.key: claim.uid for claim in needs.claims}
-        uids[pod.metadata.namespace, IN_MEMORY_NAME] = f"extended/{pod.metadata.uid}"
+        uids[pod.metadata.namespace, IN_MEMORY_NAME] = made_uid(pod.metadata.uid)
         for key, allocated in allocations.items():
             self._catalogue.choose(uids[key], allocated)
         self._catalogue.reserved[pod.metadata.key] = ReservedDevices(
@@ -239,7 +239,7 @@ class DynamicResources(Plugin):
         changed = Action.ADD | Action.UPDATE
         return (
             WakeUp(NODE, Action.ADD | Action.UPDATE_NODE_LABEL | Action.UPDATE_NODE_ALLOCATABLE),
-            WakeUp(CLAIM, Action.ALL, self._claim_helps, _pods_of_claim),
+            WakeUp(CLAIM, Action.ALL, self._claim_helps, self._pods_of_claim),
             WakeUp(CLASS, changed),
             WakeUp(SLICE, changed),
             WakeUp(TAINT_RULE, Action.ALL),
@@ -250,19 +250,36 @@ class DynamicResources(Plugin):
 
     def _claim_helps(self, pod: Pod, old: Any, new: Any) -> bool:
         """As upstream's isSchedulableAfterClaimChange. Beyond that, a pod is tried again when a claim that an earlier attempt
-        made for it is gone; upstream lets it wait for five minutes."""
+        made for it is gone, for which upstream lets it wait for five minutes, and when devices are free again of which a
+        watch never reported that they were allocated."""
         if new is None:
             owners = old["metadata"].get("ownerReferences") or ()
-            return _allocation(old) is not None or any(each.get("uid") == pod.metadata.uid for each in owners)
+            return self._gives_back(old, new) or any(each.get("uid") == pod.metadata.uid for each in owners)
         try:
             own = pod_claims(pod, self._catalogue.claims)
         except ClaimRefused:
             return False
-        if old is not None and _allocation(old) is not None and _allocation(new) is None:
+        if self._gives_back(old, new):
             return True
         if all(each.uid != new["metadata"].get("uid") for each in own):
             return False
         return old is None or old.get("status") != new.get("status")
+
+    def _gives_back(self, old: Any, new: Any) -> bool:
+        if old is not None and _allocation(old) is not None and (new is None or _allocation(new) is None):
+            return True
+        metadata = (old if new is None else new)["metadata"]
+        return self._catalogue.freed == (metadata.get("namespace", ""), metadata["name"])
+
+    def _pods_of_claim(self, old: Any, new: Any) -> Collection[ObjectKey] | None:
+        """The pod that a claim was made for; None if others may use it, or if it gives devices back."""
+        if self._gives_back(old, new):
+            return None
+        metadata = (old if new is None else new)["metadata"]
+        for owner in metadata.get("ownerReferences") or ():
+            if owner.get("controller") and owner.get("kind") == "Pod":
+                return ((metadata.get("namespace", ""), owner.get("name", "")),)
+        return None
 
 
 def new_share() -> str:
@@ -271,17 +288,6 @@ def new_share() -> str:
 
 def _allocation(claim: Any) -> Any:
     return (claim.get("status") or {}).get("allocation")
-
-
-def _pods_of_claim(old: Any, new: Any) -> Collection[ObjectKey] | None:
-    """The pod that a claim was made for; None if others may use it, or if it gives devices back."""
-    if old is not None and _allocation(old) is not None and (new is None or _allocation(new) is None):
-        return None
-    metadata = (old if new is None else new)["metadata"]
-    for owner in metadata.get("ownerReferences") or ():
-        if owner.get("controller") and owner.get("kind") == "Pod":
-            return ((metadata.get("namespace", ""), owner.get("name", "")),)
-    return None
 
 
 def _devices_returned(pod: Pod, old: Any, new: Any) -> bool:

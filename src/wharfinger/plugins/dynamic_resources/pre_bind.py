@@ -56,8 +56,9 @@ class ClaimsBound(Preparation):
             current = self._catalogue.claims.get(claim.key)
             if current is None or current.uid != claim.uid:
                 raise StepFailed(f"claim {claim} got deleted in the meantime")
-            if not current.reserved_by(uid):
-                yield from self._bind(current, self._reserved.allocations.get(claim.key))
+            allocation = self._reserved.allocations.get(claim.key)
+            if allocation is not None or not current.reserved_by(uid):
+                yield from self._bind(current, allocation)
             self._bound.append(claim.key)
         made = self._reserved.allocations.get((self._pod.metadata.namespace, IN_MEMORY_NAME))
         if made is not None and self._reserved.extended is not None and self._reserved.extended.requests:
@@ -127,7 +128,6 @@ class ClaimsBound(Preparation):
     def _make(self, extended: ExtendedRequests, allocation: Document) -> Steps:
         pod = self._pod.metadata
         owner = {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid, "controller": True}
-        devices = {"requests": extended.requests} if extended.requests else {}
         document = {
             "apiVersion": "resource.k8s.io/v1",
             "kind": CLAIM,
@@ -137,7 +137,7 @@ class ClaimsBound(Preparation):
                 "annotations": {ANNOTATION: "true"},
                 "ownerReferences": [owner],
             },
-            "spec": {"devices": devices},
+            "spec": {"devices": extended.devices},
         }
         try:
             created = yield Write(CLAIM, pod.namespace, "", document, verb="create")
@@ -203,11 +203,21 @@ class ClaimsBound(Preparation):
             except ApiError:
                 continue  # somebody changed it; the next attempt finds it reserved
         if self._made is not None:
-            for write in deletion(self._catalogue.claims.get(self._made.key, self._made)):
-                try:
-                    yield write
-                except ApiError:
-                    continue
+            yield from self._delete(self._catalogue.claims.get(self._made.key, self._made))
+
+    def _delete(self, claim: Claim) -> Steps:
+        for write in deletion(claim):
+            try:
+                yield write
+            except ApiError:
+                continue
+        # Whatever became of these requests, the next attempt must know whether the claim is still there.
+        try:
+            document = yield Write(CLAIM, claim.namespace, claim.name, verb="get")
+        except NotFound:
+            self._catalogue.gone(claim)
+        else:
+            self._catalogue.assume(document)
 
 
 def _doing(claim: Claim, allocation: Document | None) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from wharfinger.api.conditions import find_condition, statuses
+from wharfinger.api.encoded import of_kind
 from wharfinger.api.registry import Document, Resource
 from wharfinger.api.wording import listed, object_name
 from wharfinger.contributions import ComparedKey, ReportSection, Sample, SystemReport
@@ -37,11 +38,9 @@ class PlacementReport(SystemReport):
         return fleet_view(objects, now)
 
     def sections(self, objects: Sequence[Document]) -> list[ReportSection]:
-        decided = _decided(each for each in objects if each.get("kind") == PLACEMENT_DECISIONS.kind)
+        decided = _decided(of_kind(objects, PLACEMENT_DECISIONS.kind))
         rows: list[tuple[Any, ...]] = []
-        for document in objects:
-            if document.get("kind") != PLACEMENTS.kind:
-                continue
+        for document in of_kind(objects, PLACEMENTS.kind):
             conditions = (document.get("status") or {}).get("conditions") or ()
             satisfied = find_condition(conditions, "PlacementSatisfied") or {}
             name = object_name(document)

@@ -7,6 +7,7 @@ from importlib.resources import files
 from typing import Any
 
 from wharfinger.api.conditions import find_condition
+from wharfinger.api.encoded import of_kind
 from wharfinger.api.kinds.builtin import NODES
 from wharfinger.api.registry import Document, Resource
 from wharfinger.api.resources import add_amounts, nano
@@ -55,9 +56,7 @@ class ReservationReport(SystemReport):
 
     def sections(self, objects: Sequence[Document]) -> list[ReportSection]:
         rows = []
-        for document in objects:
-            if document.get("kind") != RESERVATIONS.kind:
-                continue
+        for document in of_kind(objects, RESERVATIONS.kind):
             status = document.get("status") or {}
             owners = ", ".join(
                 f"{owner.get('namespace')}/{owner.get('name')}" for owner in status.get("currentOwners") or ()

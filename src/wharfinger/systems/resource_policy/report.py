@@ -7,6 +7,7 @@ from importlib.resources import files
 from typing import Any
 
 from wharfinger.api.conditions import statuses
+from wharfinger.api.encoded import of_kind
 from wharfinger.api.kinds.builtin import NODES, PODS
 from wharfinger.api.registry import Document, Resource
 from wharfinger.api.wording import object_name
@@ -40,9 +41,7 @@ class ResourcePolicyReport(SystemReport):
 
     def sections(self, objects: Sequence[Document]) -> list[ReportSection]:
         rows: list[tuple[Any, ...]] = []
-        for document in objects:
-            if document.get("kind") != RESOURCE_POLICIES.kind:
-                continue
+        for document in of_kind(objects, RESOURCE_POLICIES.kind):
             counts, spec = _counts(document), document.get("spec") or {}
             for index, unit in enumerate(spec.get("units") or ()):
                 name = unit.get("name") or f"unit-{index}"

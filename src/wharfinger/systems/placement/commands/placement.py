@@ -35,12 +35,12 @@ def command(kubeconfig: str | None, context: str | None, config: Path | None, **
     import asyncio
     import logging
 
-    import uvloop
+    from wharfinger.client.loops import new_event_loop
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     configuration = read_configuration(config)
     client = open_client(kubeconfig, context, component="wharf-placement")
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(_run(client, configuration, **options))
 
 

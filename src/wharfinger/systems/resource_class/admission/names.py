@@ -95,6 +95,9 @@ class OverlaidReviewer:
         self._classes = classes
         self._overlay = overlay
 
+    def repeats(self, request: Request) -> bool:
+        return True
+
     def review(self, request: Request) -> Review:
         binding = is_binding(request)
         if request.object is None or request.operation not in ("CREATE", "UPDATE"):

@@ -37,6 +37,10 @@ class UnknownNameReviewer:
         kind = (group, plural)
         return not subresource and (kind in (("", "pods"), _QUOTA, _CLASS) or kind in pod_templates())
 
+    def repeats(self, request: Request) -> bool:
+        """For pods, only the classes matter."""
+        return (request.resource.group, request.resource.plural) == ("", "pods")
+
     def review(self, request: Request) -> Review:
         if request.object is None or request.subresource or request.operation not in ("CREATE", "UPDATE"):
             return PASS

@@ -11,9 +11,14 @@ from wharfinger.api.kinds.builtin import DEVICE_CLASSES
 from wharfinger.api.object_meta import controller_reference
 from wharfinger.api.registry import Document
 from wharfinger.controllers.context import ContextController, ControllerContext
+from wharfinger.devices.classes import GROUP_BY, GROUP_SIZE, GROUPED_RESOURCE
 from wharfinger.systems.resource_class.kinds.names import RESOURCE_CLASSES
 from wharfinger.systems.resource_class.kinds.views import ResourceClass
-from wharfinger.systems.resource_class.rules.device_selectors import NotExpressible, device_expression
+from wharfinger.systems.resource_class.rules.device_selectors import (
+    NotExpressible,
+    device_attribute,
+    device_expression,
+)
 
 
 class DeviceClassKeeper(ContextController[str]):
@@ -51,10 +56,14 @@ class DeviceClassKeeper(ContextController[str]):
             await self._create(owner, wanted)
         elif not _is_kept(found, owner):
             self._warn(owner, "DeviceClassExists", f"DeviceClass {key} exists and is not ours; it is left as it is")
-        elif found.get("spec") != wanted["spec"]:
+        elif found.get("spec") != wanted["spec"] or _grouping(found) != _grouping(wanted):
             metadata = {"uid": found["metadata"]["uid"], "resourceVersion": found["metadata"]["resourceVersion"]}
             gone = {name: None for name in found.get("spec") or {} if name not in wanted["spec"]}
-            await self.client.patch(DEVICE_CLASSES, key, {"metadata": metadata, "spec": {**gone, **wanted["spec"]}})
+            patch = {
+                "metadata": {**metadata, "annotations": _grouping(wanted)},
+                "spec": {**gone, **wanted["spec"]},
+            }
+            await self.client.patch(DEVICE_CLASSES, key, patch)
 
     async def _create(self, owner: ResourceClass, wanted: Document) -> None:
         try:
@@ -77,12 +86,31 @@ class DeviceClassKeeper(ContextController[str]):
 def device_class(owner: ResourceClass) -> Document:
     """The DeviceClass of a ResourceClass. Raises NotExpressible."""
     expression = device_expression(owner.spec.driver, owner.spec.selectors)
+    metadata: Document = {
+        "name": owner.name,
+        "ownerReferences": [controller_reference(RESOURCE_CLASSES, owner.metadata)],
+    }
+    spec: Document = {"selectors": [{"cel": {"expression": expression}}]}
+    if owner.group_size > 1:
+        # A stock scheduler would give single devices for the alias, so that only ours is to serve it.
+        metadata["annotations"] = {
+            GROUPED_RESOURCE: owner.alias,
+            GROUP_BY: device_attribute(owner.spec.driver, owner.spec.group_by),
+            GROUP_SIZE: str(owner.group_size),
+        }
+    else:
+        spec["extendedResourceName"] = owner.alias
     return {
         "apiVersion": DEVICE_CLASSES.api_version,
         "kind": DEVICE_CLASSES.kind,
-        "metadata": {"name": owner.name, "ownerReferences": [controller_reference(RESOURCE_CLASSES, owner.metadata)]},
-        "spec": {"selectors": [{"cel": {"expression": expression}}], "extendedResourceName": owner.alias},
+        "metadata": metadata,
+        "spec": spec,
     }
+
+
+def _grouping(document: Document) -> dict[str, str | None]:
+    annotations = document["metadata"].get("annotations") or {}
+    return {name: annotations.get(name) for name in (GROUPED_RESOURCE, GROUP_BY, GROUP_SIZE)}
 
 
 def _is_kept(document: Document, owner: ResourceClass) -> bool:

@@ -158,8 +158,6 @@ def _driver_faults(spec: Document, before: Document | None) -> Iterator[FieldErr
     driver = spec.get("driver")
     if driver is not None:
         yield from driver_faults(driver, "spec.driver")
-        if spec.get("groupSize") is not None:
-            yield forbidden("spec.groupSize", "devices of a DRA driver cannot be asked for in groups")
         if spec.get("scope") == "Cluster":
             yield forbidden("spec.driver", "may not be set for devices of the cluster")
     if before is not None and before.get("driver") != driver:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from wharfinger.api.registry import Document
@@ -30,7 +31,10 @@ def device_report(
     held = {each for stand_in in stand_ins for each in held_devices(stand_in.metadata.annotations)}
     groups = device_groups(slices, claims, held)
     named = sorted((each for each in classes if each.spec.driver), key=lambda each: each.name)
-    lines = [_line(each.name, driver_resource(each.spec.driver), groups, class_matches(each)) for each in named]
+    lines = [
+        _line(each.name, driver_resource(each.spec.driver), groups, class_matches(each), _free_units(each))
+        for each in named
+    ]
     for line, each in zip(lines, named):
         line.alias = each.alias
     kept = {each.name for each in named}
@@ -49,13 +53,51 @@ def device_report(
 
 
 GroupTest = Callable[[DeviceGroup], bool]
+FreeUnits = Callable[[Iterable[DeviceGroup]], int]
 
 
 def class_matches(each: ResourceClass) -> GroupTest:
-    return lambda group: group.driver == each.spec.driver and matches(each.spec.selectors, group.properties)
+    """Devices without the groupBy property are in no group."""
+    spec, needed = each.spec, _group_by(each)
+
+    def test(group: DeviceGroup) -> bool:
+        if group.driver != spec.driver or (needed and needed not in group.properties):
+            return False
+        return matches(spec.selectors, group.properties)
+
+    return test
 
 
-def _line(name: str, raw: str, groups: Iterable[DeviceGroup], wanted: GroupTest | None = None) -> ClassLine:
+def _group_by(each: ResourceClass) -> str:
+    return each.spec.group_by.removeprefix(f"{each.spec.driver}/") if each.group_size > 1 else ""
+
+
+def _free_devices(groups: Iterable[DeviceGroup]) -> int:
+    return sum(group.free for group in groups)
+
+
+def _free_units(each: ResourceClass) -> FreeUnits:
+    """A unit takes free devices of one node with the same value of the groupBy property."""
+    key = _group_by(each)
+    if not key:
+        return _free_devices
+
+    def count(groups: Iterable[DeviceGroup]) -> int:
+        by_value: Counter[str] = Counter()
+        for group in groups:
+            by_value[group.properties[key]] += group.free
+        return sum(free // each.group_size for free in by_value.values())
+
+    return count
+
+
+def _line(
+    name: str,
+    raw: str,
+    groups: Iterable[DeviceGroup],
+    wanted: GroupTest | None = None,
+    free_units: FreeUnits = _free_devices,
+) -> ClassLine:
     by_node: dict[str, list[DeviceGroup]] = {}
     for group in groups:
         if wanted is None or wanted(group):
@@ -73,7 +115,7 @@ def _line(name: str, raw: str, groups: Iterable[DeviceGroup], wanted: GroupTest 
         )
         devices, used = sum(each.devices for each in resources), sum(group.used for group in found)
         reserved = sum(group.reserved for group in found)
-        line.nodes.append(NodeLine(node, devices, used, devices - used - reserved, resources, reserved))
+        line.nodes.append(NodeLine(node, devices, used, free_units(found), resources, reserved))
     return line
 
 

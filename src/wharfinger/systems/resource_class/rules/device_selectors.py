@@ -7,6 +7,7 @@ is guarded, because an expression that reads what a device does not have is an e
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -14,6 +15,8 @@ from wharfinger.api.quantity import BadQuantity, parse_nano
 from wharfinger.systems.resource_class.rules.properties import Expression, Selector, is_version, parse_amount
 
 _MAX_INT64 = (1 << 63) - 1
+_ATTRIBUTE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}")
+_LONGEST_DOMAIN = 63
 
 
 class NotExpressible(ValueError):
@@ -29,6 +32,14 @@ def device_expression(driver: str, selectors: Sequence[Selector]) -> str:
     if len(choices) == 1:
         return f"{own} && {choices[0]}"
     return f"{own} && ({' || '.join(f'({each})' for each in choices)})"
+
+
+def device_attribute(driver: str, key: str) -> str:
+    """The attribute of devices that a property stands for, with its domain. Raises NotExpressible."""
+    domain, name = _qualified(key, driver)
+    if not _ATTRIBUTE.fullmatch(name) or len(domain) > _LONGEST_DOMAIN:
+        raise NotExpressible(f"{key}: devices cannot have an attribute of this name")
+    return f"{domain}/{name}"
 
 
 def _requirement(expression: Expression, driver: str) -> str:

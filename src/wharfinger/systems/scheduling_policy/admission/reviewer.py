@@ -70,11 +70,19 @@ class SchedulingPolicyReviewer:
         policy = plural == SCHEDULING_POLICIES.plural and group in GROUPS
         return not self._mutating and (policy or (group, plural) in pod_templates())
 
+    def repeats(self, request: Request) -> bool:
+        """Violations are counted, so only where nothing is judged."""
+        return self._is_off(request)
+
+    def _is_off(self, request: Request) -> bool:
+        if self._settings.mode != "auto" or request.resource.plural == SCHEDULING_POLICIES.plural:
+            return False
+        policies = self._world.policies()
+        return not policies.switched_on and not policies.audited
+
     def review(self, request: Request) -> Review:
-        if self._settings.mode == "auto" and request.resource.plural != SCHEDULING_POLICIES.plural:
-            policies = self._world.policies()
-            if not policies.switched_on and not policies.audited:
-                return PASS  # the fast path of what `judge` would answer
+        if self._is_off(request):
+            return PASS  # the fast path of what `judge` would answer
         outcome = self.judge(request)
         if outcome.operations and request.object is not None:
             apply_operations(request.object, list(outcome.operations))
