@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from wharfinger.api.views import Node, Pod, view
+from wharfinger.bench.measure import measure
 from wharfinger.bench.workloads import SHAPES, WORKLOADS
 from wharfinger.engine import Engine
 
@@ -61,3 +62,9 @@ def test_a_shape_catches_up_with_rows_that_pods_of_other_shapes_changed() -> Non
     assert rebuilt == 0
     assert totals == 0
     assert rows <= SHAPES
+
+
+def test_the_engine_starts_in_a_cluster_with_running_pods() -> None:
+    """`wharf bench engine --running`: all nodes and pods come through the scheduler's feed, page by page."""
+    found = measure(WORKLOADS["SchedulingBasic"], 20, 30, 0, running=600)
+    assert (found["nodes"], found["running"], found["unplaced"]) == (20, 600, 0)

@@ -345,7 +345,7 @@ MUTATIONS = (
     Mutation(
         "equals-preempted",
         "pods of equal priority are victims",
-        _set("wharfinger.engine.preemption", "_lower", lambda victim, pod: victim.priority <= (pod.spec.priority or 0)),
+        _set("wharfinger.engine.victims", "lower", lambda victim, pod: victim.priority <= (pod.spec.priority or 0)),
         0,
         "preemption",
     ),

@@ -16,11 +16,24 @@ from wharfinger.bench.workloads import EVERY, Workload
 from wharfinger.engine import Engine
 
 
-def measure(workload: Workload, nodes: int | None, pods: int | None, seed: int) -> dict[str, Any]:
-    """Places the initial pods, then times the measured ones: the decision and the update of the tables for each."""
+def measure(
+    workload: Workload, nodes: int | None, pods: int | None, seed: int, running: int | None = None
+) -> dict[str, Any]:
+    """Places the initial pods, then times the measured ones: the decision and the update of the tables for each.
+
+    With `running`, the engine starts as that of a scheduler does in a cluster with so many running pods.
+    """
     engine = Engine(seed=seed)
+    began = process_time()
+    feed = None
+    if running is not None:
+        from wharfinger.bench.generated import start
+
+        feed = start(engine, workload, nodes or workload.nodes, running)
+    took = process_time() - began
     for document in workload.node_documents(nodes):
-        engine.set_node(view(document, Node))
+        if feed is None:
+            engine.set_node(view(document, Node))
         _tell(engine, workload.with_node(document))
     for name in ("default", "sched-0", "sched-1"):
         engine.apply("Namespace", {"metadata": {"name": name}})
@@ -63,6 +76,7 @@ def measure(workload: Workload, nodes: int | None, pods: int | None, seed: int) 
         "rows_recomputed": work.rows - rows,
         "rows_per_decision": round((work.rows - rows) / len(measured), 1),
         "unplaced": unplaced,
+        **({} if feed is None else {"running": len(feed.pods), "start_seconds": round(took, 1)}),
     }
 
 

@@ -174,10 +174,23 @@ def owner(name: str, namespace: str) -> Document:
     return pod(name, namespace, labels={"app": "reserved"} if number % 2 else {})
 
 
-def reservations() -> Iterator[Document]:
-    """One on each node, all for one application."""
-    app = {"app": "reserved"}
+APPLICATIONS = 10
+
+
+def owner_in_turn(name: str, namespace: str) -> Document:
+    """A pod of one of ten applications in turn, each with reservations of its own."""
+    return pod(name, namespace, labels={"app": f"reserved-{int(name.rpartition('-')[2]) % APPLICATIONS}"})
+
+
+def reservations_in_turn() -> Iterator[Document]:
+    """One on each node, for one of ten applications."""
+    return reservations(APPLICATIONS)
+
+
+def reservations(applications: int = 1) -> Iterator[Document]:
+    """One on each node, for one of the applications."""
     for number in range(RESERVED):
+        app = {"app": f"reserved-{number % applications}" if applications > 1 else "reserved"}
         template = pod("", labels=app)
         requests = template["spec"]["containers"][0]["resources"]["requests"]
         yield {
@@ -336,6 +349,7 @@ WORKLOADS = {
         ),
         Workload("ResourcePolicy", governed, init=((plain, 1000),), zones=POOLS, objects=resource_policies),
         Workload("Reservation", owner, init=((plain, 1000),), objects=reservations),
+        Workload("ReservationInTurn", owner_in_turn, pods=5000, init=((plain, 1000),), objects=reservations_in_turn),
         Workload(
             "ResourcePolicyInTurn", governed_in_turn, init=((plain, 1000),), zones=POOLS, objects=resource_policies
         ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from wharfinger.engine.caches import CandidateCache, VerdictCache
+from wharfinger.engine.favoured import FavouredRows, favouring
 from wharfinger.engine.preparation import Points, PreparedShape
 from wharfinger.engine.values import RowValues
 from wharfinger.framework.shapes import Shape
@@ -14,12 +15,14 @@ from wharfinger.framework.tables import Tables
 class Answers:
     """What the plugins of a profile prepared for a shape, and what was computed from that so far."""
 
-    __slots__ = ("candidates", "prepared", "shape", "values", "verdicts")
+    __slots__ = ("candidates", "favoured", "prepared", "shape", "values", "verdicts")
 
     def __init__(self, tables: Tables, shape: Shape, points: Points, weights: Mapping[str, int]) -> None:
         self.shape = shape
         self.prepared = PreparedShape(shape, points, weights)
         self.values = RowValues(tables, self.prepared)
+        plugin = favouring(self.prepared) if self.prepared.overlays else None
+        self.favoured = None if plugin is None else FavouredRows(tables, self.prepared, plugin)
         self.verdicts = VerdictCache()  # rows with overlays or nominated pods
         self.candidates: dict[int, CandidateCache] = {}  # by the priority of the preemptor
 

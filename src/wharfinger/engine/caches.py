@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from math import inf
 
 import numpy as np
 
-from wharfinger.engine.outcome import Candidate
-from wharfinger.framework.columns import Ints
+from wharfinger.engine.outcome import Candidate, RankedCandidates
+from wharfinger.framework.columns import Bools, Floats, Ints, Rows
 from wharfinger.framework.status import Status
 from wharfinger.framework.tables import Tables
 
@@ -64,11 +65,18 @@ class VerdictCache(RowCache):
 
 
 class CandidateCache(RowCache):
-    """What evictions would achieve on rows. Also depends on the disruption budgets: see `budgets_changed`."""
+    """What evictions would achieve on rows. Also depends on the disruption budgets: see `budgets_changed`.
+
+    The ranks of the candidates are columns, so that the best are found without a loop over all rows.
+    """
+
+    PARTS = 5  # of a rank
 
     def __init__(self) -> None:
         super().__init__()
-        self.by_row: dict[int, Candidate | Status] = {}
+        self.by_row: list[Candidate | Status | None] = []  # outdated where the row is not known
+        self._known: Bools = np.zeros(0, dtype=np.bool_)  # [row]
+        self._ranks: Floats = np.zeros((self.PARTS, 0))  # [part, row]; infinite where evictions do not help
         self.sparing: dict[int, frozenset[str]] = {}  # by row: the plugins that keep pods of lower priority there
         self._budgets_version = -1
 
@@ -78,11 +86,51 @@ class CandidateCache(RowCache):
             self._budgets_version = version
             self.drop(None)
 
+    def catch_up(self, tables: Tables) -> None:
+        if len(self.by_row) != tables.capacity:
+            self.by_row = [None] * tables.capacity
+            self._known = np.zeros(tables.capacity, dtype=np.bool_)
+            self._ranks = np.full((self.PARTS, tables.capacity), np.inf)
+        super().catch_up(tables)
+
     def drop(self, rows: Sequence[int] | None) -> None:
         if rows is None:
-            self.by_row.clear()
+            self._known[:] = False
             self.sparing.clear()
-        else:
-            for row in rows:
-                self.by_row.pop(row, None)
+        elif rows:
+            self._known[rows] = False
+            for row in rows if self.sparing else ():
                 self.sparing.pop(row, None)
+
+    def unknown(self, rows: Rows) -> list[int]:
+        """Those of the rows that are not known."""
+        found: list[int] = rows[~self._known.take(rows)].tolist()
+        return found
+
+    def learn(self, rows: Sequence[int], found: Sequence[Candidate | Status]) -> None:
+        nothing = (inf,) * self.PARTS
+        for row, each in zip(rows, found, strict=True):
+            self.by_row[row] = each
+        self._known[rows] = True
+        self._ranks[:, rows] = np.array([each.rank if isinstance(each, Candidate) else nothing for each in found]).T
+
+    def cheapest(self, rows: Rows) -> Rows:
+        """The best of the rows by everything in a rank but the start time; none if evictions help nowhere."""
+        for part in self._ranks[:-1]:
+            of_rows = part.take(rows)
+            least = of_rows.min()
+            if least == inf:
+                return rows[:0]
+            rows = rows[of_rows == least]
+        return rows
+
+    def latest(self, rows: Rows) -> Rows:
+        """The best of the rows by start time."""
+        of_rows = self._ranks[-1].take(rows)
+        return rows[of_rows == of_rows.min()] if len(rows) else rows
+
+    def ranked(self, rows: Rows, best: Rows, chosen: int) -> RankedCandidates:
+        """The candidates on the rows, as they are now."""
+        candidate = self.by_row[chosen]
+        assert isinstance(candidate, Candidate)
+        return RankedCandidates(self.by_row.copy(), rows, best, candidate)

@@ -40,6 +40,7 @@ from wharfinger.engine.outcome import NO_NODES, Decision, Diagnosis, Explanation
 from wharfinger.engine.preparation import PreparedShape
 from wharfinger.engine.profile import Profile, ProfileSpec, default_profile
 from wharfinger.engine.registry import known_plugins
+from wharfinger.engine.special_rows import feasible_rows
 from wharfinger.engine.values import REFUSED, SHIFT
 from wharfinger.framework.events import ClusterEvent
 from wharfinger.framework.plugin import FailedAttempt, Plugin
@@ -234,6 +235,10 @@ class Engine:
                 return Decision(pod.status.nominated_node_name, row, 1, 1)
         if prepared.only is not None:
             return self._among(prepared, prepared.only, pod)
+        if answers.favoured is not None and not tables.nominated:
+            row = answers.favoured.best(pod)
+            if row >= 0:
+                return Decision(tables.names[row], row, 0, len(tables.row_of))
         values = answers.values
         values.refresh()
         row = self._best_with_special_rows(answers, pod) if tables.nominated or prepared.overlays else values.best()
@@ -245,7 +250,7 @@ class Engine:
 
     def _best_with_special_rows(self, answers: Answers, pod: Pod) -> int:
         """The best row when some rows have overlays or nominated pods; -1 if no row is feasible."""
-        accepted = evaluation.feasible_rows(self.tables, answers, pod)
+        accepted = feasible_rows(self.tables, answers, pod)
         if accepted is None:
             return answers.values.best()
         values = answers.values.among(accepted)
@@ -254,7 +259,7 @@ class Engine:
 
     def _has_choice(self, answers: Answers, pod: Pod) -> bool:
         """Whether more than one row is feasible, so that scores matter."""
-        accepted = evaluation.feasible_rows(self.tables, answers, pod)
+        accepted = feasible_rows(self.tables, answers, pod)
         return int(np.count_nonzero(answers.values.accepted() if accepted is None else accepted)) > 1
 
     def _feasible(self, prepared: PreparedShape, pod: Pod, row: int) -> bool:
@@ -293,7 +298,7 @@ class Engine:
             found = self.explain(pod)
             return one in found.scores and other in found.scores and found.total(one) == found.total(other)
         answers.values.refresh()
-        accepted = evaluation.feasible_rows(self.tables, answers, pod)
+        accepted = feasible_rows(self.tables, answers, pod)
         values = answers.values.among(answers.values.accepted() if accepted is None else accepted)[rows]
         if (values == REFUSED).any():
             return False
@@ -317,7 +322,10 @@ class Engine:
         ]
 
         def spared_by(preemptor: Pod, victim: PodOnNode) -> str:
-            return next((plugin.name for plugin in plugins if not plugin.may_evict(preemptor, victim)), "")
+            for plugin in plugins:  # asked for every pod of every node
+                if not plugin.may_evict(preemptor, victim):
+                    return plugin.name
+            return ""
 
         result, messages, writes = PreemptionResult(False), list[str](), list[Write]()
         for plugin in chosen.at["postFilter"]:

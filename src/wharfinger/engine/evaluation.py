@@ -10,11 +10,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from wharfinger.api.views import Pod
-from wharfinger.engine.answers import Answers
 from wharfinger.engine.outcome import NARROWED, Diagnosis, Explanation
 from wharfinger.engine.preparation import Filters, PreparedShape
 from wharfinger.framework.columns import Bools, Ints, Rows, distinct
-from wharfinger.framework.plugin import Prepared, Scope
+from wharfinger.framework.plugin import Prepared
 from wharfinger.framework.simulation import Overlay, Simulation
 from wharfinger.framework.stand_ins import priority_for_room
 from wharfinger.framework.status import Code, Status, unresolvable
@@ -100,15 +99,15 @@ def _first_refusal(filters: Filters, simulation: Simulation) -> Status | None:
     return None
 
 
-def refusals(tables: Tables, shape: PreparedShape, pod: Pod) -> tuple[list[tuple[Status, list[int]]], Rows]:
+def refusals(tables: Tables, shape: PreparedShape, pod: Pod) -> tuple[list[tuple[Status, Rows]], Rows]:
     """The refused rows by their first refusal, and the feasible rows. Computed without caches."""
     filters = active_filters(shape)
-    groups: list[tuple[Status, list[int]]] = []
+    groups: list[tuple[Status, Rows]] = []
     left = tables.rows
     if shape.only is not None:
         inside = np.isin(left, [tables.row_of[name] for name in shape.only if name in tables.row_of])
         outside = unresolvable(f"node(s) didn't satisfy plugin(s) [{' '.join(sorted(shape.narrowed_by))}]")
-        groups.append((outside.by(NARROWED), left[~inside].tolist()))
+        groups.append((outside.by(NARROWED), left[~inside]))
         left = left[inside]
     apart: list[int] = []
     if tables.nominated or shape.overlays:
@@ -123,7 +122,7 @@ def refusals(tables: Tables, shape: PreparedShape, pod: Pod) -> tuple[list[tuple
             found = codes[refused]
             rows = left[refused]
             for code in distinct(found).tolist():
-                groups.append((prepared.status(code).by(name), rows[found == code].tolist()))
+                groups.append((prepared.status(code).by(name), rows[found == code]))
             left = left[~refused]
     passed = []
     for row in apart:
@@ -131,9 +130,9 @@ def refusals(tables: Tables, shape: PreparedShape, pod: Pod) -> tuple[list[tuple
         if refusal is None:
             passed.append(row)
         else:
-            groups.append((refusal, [row]))
+            groups.append((refusal, np.array([row])))
     feasible = np.union1d(left, np.array(passed, dtype=np.int64)) if passed else left
-    return [(status, rows) for status, rows in groups if rows], feasible
+    return [(status, rows) for status, rows in groups if len(rows)], feasible
 
 
 def diagnose(tables: Tables, shape: PreparedShape, pod: Pod) -> Diagnosis:
@@ -173,37 +172,12 @@ def explain(tables: Tables, shape: PreparedShape, pod: Pod) -> Explanation:
         for plugin, final in final_scores(shape, feasible):
             for name, score in zip(names, final.tolist(), strict=True):
                 scores[name][plugin] = score
-    return Explanation({tables.name(row): status for status, rows in groups for row in rows}, scores)
+    return Explanation({tables.name(row): status for status, rows in groups for row in rows.tolist()}, scores)
 
 
-def feasible_rows(tables: Tables, answers: Answers, pod: Pod) -> Bools | None:
-    """The feasible rows, special rows included; None if those of `RowValues.accepted` are right."""
-    shape = answers.prepared
-    if not tables.nominated and not shape.overlays:
-        return None
-    special = special_rows(tables, shape, pod)
-    accepted = answers.values.accepted()
-    if not tables.nominated and all(each.widens for each in shape.overlays):
-        special = special & ~accepted  # overlays cannot make the others infeasible
-        if not special.any():
-            return accepted if shape.overlays else None
-    filters = active_filters(shape)
-    verdicts = answers.verdicts
-    verdicts.catch_up(tables)
-    verdicts.depend(beyond_rows=any(prepared.scope is Scope.CLUSTER for _, prepared in filters))
-    by_row = verdicts.by_row
-    unknown = special & (by_row < 0)
-    # Filters of node scope do not depend on what is simulated.
-    narrow = [(name, prepared) for name, prepared in filters if prepared.scope is not Scope.NODE]
-    for row in np.flatnonzero(unknown).tolist():
-        by_row[row] = answers.values.node_accepts(row) and row_refusal(tables, shape, narrow, pod, row) is None
-    before = None if shape.overlays else accepted.copy()
-    np.copyto(accepted, by_row > 0, where=special)
-    return None if before is not None and np.array_equal(before, accepted) else accepted
-
-
-def unschedulable_rows(tables: Tables, diagnosis: Diagnosis) -> list[int]:
-    """The rows on which evictions may help."""
+def unschedulable_rows(tables: Tables, diagnosis: Diagnosis) -> Rows:
+    """The rows on which evictions may help, in ascending order."""
     if diagnosis.absent.code is Code.UNSCHEDULABLE:
-        return [int(row) for row in tables.rows]
-    return sorted(row for status, rows in diagnosis.groups if status.code is Code.UNSCHEDULABLE for row in rows)
+        return tables.rows
+    found = [rows for status, rows in diagnosis.groups if status.code is Code.UNSCHEDULABLE]
+    return np.sort(np.concatenate(found)) if found else tables.rows[:0]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
 import msgspec
 
 from wharfinger.api.views import Pod
+from wharfinger.framework.columns import Rows
 from wharfinger.framework.prebinding import Write
 from wharfinger.framework.status import Code, Status
 
@@ -21,7 +22,7 @@ NARROWED = "PreFilterResult"
 UNKNOWN = Status(Code.UNRESOLVABLE)
 
 
-Groups = Sequence[tuple[Status, Sequence[int]]]
+Groups = Sequence[tuple[Status, Sequence[int] | Rows]]
 """Statuses, with the rows that got them."""
 
 
@@ -132,16 +133,41 @@ class Candidate(msgspec.Struct):
     rank: tuple[float, ...] = ()  # smaller is better
 
 
+class RankedCandidates(msgspec.Struct, frozen=True):
+    """The candidates of one attempt. Most callers only want the best, so the rest is put together on demand."""
+
+    by_row: Sequence[Candidate | Status | None]
+    rows: Rows  # the rows that were tried
+    best: Rows  # those of them with the best rank
+    chosen: Candidate
+
+
 class PreemptionResult(msgspec.Struct):
     eligible: bool
     message: str = ""  # why there is no node, as events show it
     plugins: frozenset[str] = frozenset()  # those that refuse the pod even after evictions, or spare possible victims
     node: str | None = None
-    candidates: Mapping[str, Candidate] = msgspec.field(default_factory=dict)
-    chosen: list[str] = msgspec.field(default_factory=list)  # all nodes with the best rank
+    ranked: RankedCandidates | None = None
     helps_nowhere: bool = False  # evictions help on no node
     writes: tuple[Write, ...] = ()  # what other plugins want changed so that a later attempt succeeds
 
     @property
+    def candidates(self) -> dict[str, Candidate]:
+        """All candidates by node."""
+        ranked = self.ranked
+        found = () if ranked is None else (ranked.by_row[row] for row in ranked.rows.tolist())
+        return {each.node: each for each in found if isinstance(each, Candidate)}
+
+    @property
+    def chosen(self) -> list[str]:
+        """All nodes with the best rank."""
+        ranked = self.ranked
+        found = () if ranked is None else (ranked.by_row[row] for row in ranked.best.tolist())
+        return sorted(each.node for each in found if isinstance(each, Candidate))
+
+    @property
     def victims(self) -> list[Pod]:
-        return self.candidates[self.node].victims if self.node is not None else []
+        if self.node is None or self.ranked is None:
+            return []
+        chosen = self.ranked.chosen
+        return chosen.victims if chosen.node == self.node else self.candidates[self.node].victims

@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
-from math import inf
+from collections.abc import Sequence
 from typing import Protocol
 
-from wharfinger.api.kubernetes_version import REFERENCE, KubernetesVersion
-from wharfinger.api.selectors import BadSelector, matches
-from wharfinger.api.times import parse_time
+import numpy as np
+
 from wharfinger.api.views import Pod
 from wharfinger.api.views.workloads import PodDisruptionBudget
 from wharfinger.engine.answers import Answers
 from wharfinger.engine.caches import CandidateCache
-from wharfinger.engine.evaluation import active_filters, check, overlays_on, simulating, unschedulable_rows
+from wharfinger.engine.evaluation import active_filters, overlays_on, unschedulable_rows
 from wharfinger.engine.outcome import Candidate, Diagnosis, PreemptionResult
-from wharfinger.engine.preparation import Filters
+from wharfinger.engine.preparation import PreparedShape
+from wharfinger.engine.victims import NO_VICTIMS, DryRuns, SparedBy, Victims, lower, possible_victims, rank
+from wharfinger.framework.columns import Rows
 from wharfinger.framework.plugin import Prepared, Scope
-from wharfinger.framework.simulation import Overlay, Simulation
 from wharfinger.framework.status import Code, Status, unresolvable
-from wharfinger.framework.tables import PodOnNode, Tables
+from wharfinger.framework.tables import Tables
 
 NEVER = "not eligible due to preemptionPolicy=Never."
 WAITING = "not eligible due to a terminating pod on the nominated node."
-NO_VICTIMS = unresolvable("No preemption victims found for incoming pod")
 NOT_HELPFUL = unresolvable("Preemption is not helpful for scheduling")
-
-SparedBy = Callable[[Pod, PodOnNode], str]
-"""The plugin that does not let a preemptor evict a pod of lower priority; empty if none."""
 
 
 class Budgets(Protocol):
@@ -48,19 +42,18 @@ def preempt(
     if refusal:
         return PreemptionResult(False, refusal)
     rows = unschedulable_rows(tables, diagnosis)
-    if not rows:
+    if not len(rows):
         return PreemptionResult(True, Diagnosis(tables.node_count, absent=NOT_HELPFUL).message, helps_nowhere=True)
-    found = _dry_run(tables, answers, pod, rows, source, spared_by)
-    candidates = {each.node: each for row in rows if isinstance(each := found.by_row[row], Candidate)}
-    if not candidates:
-        refused = [(each, [row]) for row in rows if isinstance(each := found.by_row[row], Status)]
+    cache = _dry_run(tables, answers, pod, rows, source, spared_by)
+    best = _best(answers.prepared, cache, rows)
+    if not len(best):
+        refused = [(each, [row]) for row in rows.tolist() if isinstance(each := cache.by_row[row], Status)]
         message = Diagnosis(tables.node_count, refused, absent=NOT_HELPFUL).message
-        plugins = frozenset(status.plugin for status, _ in refused if status.plugin).union(*found.sparing.values())
+        plugins = frozenset(status.plugin for status, _ in refused if status.plugin).union(*cache.sparing.values())
         return PreemptionResult(True, message, plugins, helps_nowhere=True)
-    equal = _best(tables, answers, candidates)
     # The same tie-break as in scheduling.
-    chosen = min(equal, key=lambda name: tables.tie_breaks.cells[tables.row_of[name]])
-    return PreemptionResult(True, node=chosen, candidates=candidates, chosen=sorted(equal))
+    chosen = int(best[tables.tie_breaks.take(best).argmin()])
+    return PreemptionResult(True, node=tables.name(chosen), ranked=cache.ranked(rows, best, chosen))
 
 
 def success_message(result: PreemptionResult) -> str:
@@ -69,24 +62,18 @@ def success_message(result: PreemptionResult) -> str:
     return f"preemption: found a potential placement for pod on node {where}, preempting {number} victims"
 
 
-def _best(tables: Tables, answers: Answers, candidates: Mapping[str, Candidate]) -> list[str]:
-    """The nodes of the best candidates. Where plugins prefer some rows, that comes before the start times of victims."""
-    preferring = [
-        prepared
-        for _, prepared in answers.prepared.filters
-        if type(prepared).eviction_preference is not Prepared.eviction_preference
-    ]
-    ranks = {name: each.rank for name, each in candidates.items()}
-    if preferring:
-        for name, (*cost, start) in ranks.items():
-            row = tables.row_of[name]
-            ranks[name] = (*cost, *(-prepared.eviction_preference(row) for prepared in preferring), start)
-    best = min(ranks.values())
-    return [name for name, rank in ranks.items() if rank == best]
+def _best(shape: PreparedShape, cache: CandidateCache, rows: Rows) -> Rows:
+    """The rows of the best candidates. Where plugins prefer some rows, that comes before the start times of victims."""
+    rows = cache.cheapest(rows)
+    for _, prepared in shape.filters:
+        if type(prepared).eviction_preference is not Prepared.eviction_preference and len(rows) > 1:
+            preferences = np.array([prepared.eviction_preference(row) for row in rows.tolist()])
+            rows = rows[preferences == preferences.max()]
+    return cache.latest(rows)
 
 
 def _dry_run(
-    tables: Tables, answers: Answers, pod: Pod, rows: Sequence[int], source: Budgets, spared_by: SparedBy
+    tables: Tables, answers: Answers, pod: Pod, rows: Rows, source: Budgets, spared_by: SparedBy
 ) -> CandidateCache:
     """What evictions achieve on each of the rows; cached for the shape if it depends on the row alone."""
     shape = answers.prepared
@@ -95,40 +82,32 @@ def _dry_run(
     cache = answers.candidates.setdefault(pod.spec.priority or 0, CandidateCache()) if local else CandidateCache()
     cache.budgets_changed(source.budgets_version)
     cache.catch_up(tables)
-    narrow = filters
+    unknown = cache.unknown(rows)
+    if not unknown:
+        return cache
+    whole = narrow = DryRuns(tables, filters, pod, source.budgets)
     if shape.only is None:
         answers.values.refresh()
-        narrow = [(name, prepared) for name, prepared in filters if prepared.scope is not Scope.NODE]
-    budgets = source.budgets
-    for row in rows:
-        if row in cache.by_row:
-            continue
+        beyond_nodes = [(name, prepared) for name, prepared in filters if prepared.scope is not Scope.NODE]
+        narrow = DryRuns(tables, beyond_nodes, pod, source.budgets)
+    found: list[Candidate | Status] = []
+    for row in unknown:
         # Filters of node scope need no simulation where they have accepted the row.
-        chosen = narrow if narrow is filters or answers.values.node_accepts(row) else filters
-        possible = _possible_victims(tables, pod, row, spared_by, cache)
-        answer: tuple[list[PodOnNode], int] | Status = NO_VICTIMS
-        for overlay in overlays_on(shape, row, evicting=True) if possible else ():
-            answer = victims_on(tables, chosen, pod, row, possible, budgets, overlay)
+        runs = narrow if narrow is whole or answers.values.node_accepts(row) else whole
+        possible = possible_victims(tables, pod, row, spared_by, cache.sparing)
+        answer: Victims | Status = NO_VICTIMS
+        for overlay in (overlays_on(shape, row, evicting=True) if shape.overlays else (None,)) if possible else ():
+            answer = runs.victims_on(row, possible, overlay)
             if not isinstance(answer, Status):
                 break
-        if isinstance(answer, Status):
-            cache.by_row[row] = answer
-        else:
-            victims, violations = answer
-            pods = [each.pod for each in victims]
-            cache.by_row[row] = Candidate(tables.name(row), pods, violations, _rank(pods, violations))
+        found.append(answer if isinstance(answer, Status) else _candidate(tables.names[row], answer))
+    cache.learn(unknown, found)
     return cache
 
 
-def _possible_victims(
-    tables: Tables, pod: Pod, row: int, spared_by: SparedBy, cache: CandidateCache
-) -> list[PodOnNode]:
-    """The pods of lower priority that may be evicted; plugins that spare some are noted in the cache."""
-    lower = [each for each in tables.pods_on[row].values() if _lower(each, pod)]
-    keepers = [spared_by(pod, each) for each in lower]
-    if any(keepers):
-        cache.sparing[row] = frozenset(filter(None, keepers))
-    return [each for each, keeper in zip(lower, keepers, strict=True) if not keeper]
+def _candidate(node: str, victims: Victims) -> Candidate:
+    pods, violations = victims
+    return Candidate(node, [each.pod for each in pods], violations, rank(pods, violations))
 
 
 def _ineligible(tables: Tables, pod: Pod, diagnosis: Diagnosis, spared_by: SparedBy) -> str:
@@ -138,7 +117,7 @@ def _ineligible(tables: Tables, pod: Pod, diagnosis: Diagnosis, spared_by: Spare
     if nominated and diagnosis.status(nominated).code is not Code.UNRESOLVABLE:
         row = tables.row_of.get(nominated)
         for victim in tables.pods_on[row].values() if row is not None else ():
-            if _lower(victim, pod) and not spared_by(pod, victim) and _being_preempted(victim.pod):
+            if lower(victim, pod) and not spared_by(pod, victim) and _being_preempted(victim.pod):
                 return WAITING
     return ""
 
@@ -149,98 +128,3 @@ def _being_preempted(pod: Pod) -> bool:
         return False
     condition = pod.status.condition("DisruptionTarget")
     return condition is not None and condition.status == "True" and condition.reason == "PreemptionByScheduler"
-
-
-def _lower(victim: PodOnNode, pod: Pod) -> bool:
-    return victim.priority < (pod.spec.priority or 0)
-
-
-def victims_on(
-    tables: Tables,
-    filters: Filters,
-    pod: Pod,
-    row: int,
-    possible: list[PodOnNode],
-    budgets: Sequence[PodDisruptionBudget],
-    overlay: Overlay | None = None,
-) -> tuple[list[PodOnNode], int] | Status:
-    """The fewest of the possible victims to evict from a node, most important first, and how many of them violate a
-    budget; a status if evictions do not help."""
-    simulation = Simulation(tables, row, simulating(filters))
-    if overlay is not None:
-        overlay(simulation)
-    for each in possible:
-        simulation.remove(each)
-    refusal = check(tables, filters, pod, simulation)
-    if refusal is not None:
-        return refusal
-    violating, harmless = split_by_budget(sorted(possible, key=importance), budgets, tables.kubernetes)
-    victims: list[PodOnNode] = []
-    violations = 0
-    # Reprieve as many pods as possible, first those whose eviction would violate a budget.
-    for group in (violating, harmless):
-        for each in group:
-            simulation.add(each)
-            if check(tables, filters, pod, simulation) is not None:
-                simulation.remove(each)
-                victims.append(each)
-                violations += group is violating
-    if not victims:
-        return Status(Code.ERROR, (f'expected at least one victim pod on node "{tables.name(row)}"',))
-    victims.sort(key=importance)
-    return victims, violations
-
-
-def importance(pod: PodOnNode) -> tuple[int, float]:
-    """Sort key, most important first: by priority, then by start time."""
-    return -pod.priority, started(pod.pod)
-
-
-def started(pod: Pod) -> float:
-    """Start time in seconds since the epoch; pods that have not started come last."""
-    return _seconds(pod.status.start_time) if pod.status.start_time else inf
-
-
-_seconds = lru_cache(maxsize=1 << 16)(parse_time)
-
-
-def split_by_budget(
-    pods: Iterable[PodOnNode], budgets: Sequence[PodDisruptionBudget], kubernetes: KubernetesVersion = REFERENCE
-) -> tuple[list[PodOnNode], list[PodOnNode]]:
-    """The pods whose eviction would violate a disruption budget, and the others, each in the order given."""
-    compiled = []
-    for budget in budgets:
-        try:
-            selector = None if budget.spec.selector is None else budget.spec.selector.compile()
-        except BadSelector:
-            continue
-        if selector:  # as upstream, an absent or empty selector matches nothing here
-            compiled.append((budget, selector))
-    allowed = [budget.status.disruptions_allowed for budget, _ in compiled]
-    violating: list[PodOnNode] = []
-    harmless: list[PodOnNode] = []
-    for each in pods:
-        metadata, violates = each.pod.metadata, False
-        for index, (budget, selector) in enumerate(compiled):
-            if budget.metadata.namespace != metadata.namespace or not metadata.labels:
-                continue
-            if not matches(selector, metadata.labels) or metadata.name in budget.status.disrupted_pods:
-                continue
-            allowed[index] -= 1
-            if allowed[index] < 0:
-                violates = True
-                if kubernetes >= KubernetesVersion.V1_37:
-                    break  # the budgets after the broken one are not charged
-        (violating if violates else harmless).append(each)
-    return violating, harmless
-
-
-def _rank(victims: Sequence[Pod], violations: int) -> tuple[float, ...]:
-    """Sort key, best first: fewest violated budgets, lowest highest priority, smallest sum of priorities, fewest victims,
-    latest start time."""
-    priorities = [victim.spec.priority or 0 for victim in victims]
-    highest = priorities[0]
-    first = min(started(victim) for victim, priority in zip(victims, priorities, strict=True) if priority == highest)
-    # Shifted above zero, so that more pods with negative priorities do not count as less.
-    total = sum(priority + (1 << 31) for priority in priorities)
-    return violations, highest, total, len(priorities), -first

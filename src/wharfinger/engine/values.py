@@ -9,21 +9,24 @@ that a change costs no more than the part it concerns.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from wharfinger.engine.cluster import ClusterScope, NormalizedScorer
-from wharfinger.engine.front import Front
+from wharfinger.engine.cluster import ClusterScope
+from wharfinger.engine.front import DomainFronts, Front
+from wharfinger.engine.normalized import NormalizedScorer
 from wharfinger.engine.preparation import PreparedShape
 from wharfinger.engine.rows import RowScope
 from wharfinger.framework.columns import Bools, Flags, IntColumn, Ints, Rows, distinct
+from wharfinger.framework.domains import DomainScores
 from wharfinger.framework.plugin import Scope
 from wharfinger.framework.tables import Tables
 
 SHIFT = 40  # score in the high bits, tie-break in the low 40
 REFUSED = int(np.iinfo(np.int64).min)
 CALM = 8  # decisions in a row without a change of many rows, after which a heap pays
+FEW_SHIFTED = 16  # up to this many rows whose normalized score changed are updated in the heap
 
 _NO_ROWS, _NO_FLAGS = IntColumn(0), Flags(0)
 
@@ -47,7 +50,7 @@ class RowValues:
         self._guards, self._tracked = self._cluster.guards, self._cluster.tracked  # here for fast access
         self._following = self._cluster.following
         self._row_normalized = [each for each in self._cluster.normalized if each.prepared.scope is Scope.ROW]
-        self._overlaid = bool(prepared.overlays)
+        self._moving = self._row_normalized  # normalizing scorers whose raw scores are kept row by row
 
         # The state of the tables that the values reflect.
         self._node_position = self._pod_position = -1
@@ -67,8 +70,9 @@ class RowValues:
         self._has_cluster_base = False
         self._sensitive = False  # whether scores depend on which rows are feasible
         self._feasible: tuple[Bools, Rows] | None = None
+        self._by_domain: NormalizedScorer | None = None  # the only scorer of domains, which shifts their values
 
-        self._front: Front | None = None
+        self._front: Front | DomainFronts | None = None
         self._calm = 0  # decisions since many rows changed at once
 
     # -- reading
@@ -80,8 +84,19 @@ class RowValues:
             if self._calm < CALM:
                 row = int(self.value.view.argmax())
                 return row if self.value.cells[row] != REFUSED else -1
-            self._front = Front(self.value, REFUSED)
+            self._front = self._new_front()
         return self._front.best()
+
+    def _new_front(self) -> Front | DomainFronts:
+        scorer = self._by_domain
+        if scorer is None or scorer.rows is None or scorer.domains is None:
+            return Front(self.value, REFUSED)
+        return DomainFronts(self.value, REFUSED, scorer.rows, scorer.domains)
+
+    def value_of(self, row: int) -> int:
+        """The value of a row, with what is not written to the rows."""
+        value, front = self.value.cells[row], self._front
+        return value if value == REFUSED or not isinstance(front, DomainFronts) else value + front.shift_of(row)
 
     def accepted(self) -> Bools:
         """The rows that pass all filters, regardless of nominated pods and overlays."""
@@ -108,7 +123,7 @@ class RowValues:
             or self._tracked
         ):
             self._catch_up()
-        elif behind == 1 and not self._row_normalized:
+        elif behind == 1:
             # The usual case after a pod was placed: one row changed, and nothing else.
             self._pod_position += 1
             if self._refresh_row(pod_log.last):
@@ -142,7 +157,7 @@ class RowValues:
                 if len(rows) > 256:
                     rows = distinct(rows)
                 all_changed = self._refresh_rows(rows[tables.alive.take(rows)]) or all_changed
-        if all_changed or (filtered and (self._sensitive or self._overlaid)):
+        if all_changed or (filtered and self._sensitive):
             self._combine()
             return
         if filtered:
@@ -168,7 +183,7 @@ class RowValues:
         self._has_cluster_base = self._sensitive = False
         self._feasible = None
         self._cluster.reset(size)
-        self._guards, self._tracked = self._cluster.guards, self._cluster.tracked
+        self._follow_cluster()
         self._refresh_nodes(tables.rows)
         self._built = True
 
@@ -201,9 +216,6 @@ class RowValues:
         distinct = dict.fromkeys(rows)  # a pod that uses a reservation changes its row twice
         for row in distinct:
             all_changed = self._refresh_row(row) or all_changed
-        if self._row_normalized:
-            alive = [row for row in distinct if self._tables.nodes[row] is not None]
-            self._score_rows(np.array(alive, dtype=np.int64))
         return all_changed
 
     def _refresh_row(self, row: int) -> bool:
@@ -223,15 +235,15 @@ class RowValues:
             if guard.prepared.follows_pods:
                 guard.accepted[row] = guard.prepared.filter_row(row) == 0
             feasible = feasible and bool(guard.accepted[row])
-        for scorer in self._tracked:
-            raw = scorer.prepared.score_row(row)
-            if raw != scorer.raw[row]:
-                scorer.raw[row] = raw
-                scorer.stale = True
         for part in self._following:
             self._cluster_base.cells[row] += part.gained(row)
         cells = self.value.cells
-        if self._row_normalized or (self._sensitive and (cells[row] != REFUSED) != feasible):
+        flips = self._sensitive and (cells[row] != REFUSED) != feasible
+        if flips and not feasible and self._leave_row(row):
+            flips = False
+        if self._moving and self._move_row(row, counted=feasible and not flips):
+            flips = True
+        if flips:
             return True
         value = REFUSED
         if accepts:
@@ -245,6 +257,68 @@ class RowValues:
             self._front.changed(row, value)
         return False
 
+    def _move_row(self, row: int, *, counted: bool) -> bool:
+        """Scores a row again for the normalizing scorers. `counted` is whether the row is feasible, as it was before."""
+        all_changed = False
+        for scorer in self._moving:
+            raw = scorer.prepared.score_row(row)
+            before = int(scorer.raw[row])
+            if not scorer.tracked and not (scorer.scaled and scorer.prepared.scales):
+                all_changed = True  # final scores may change although raw scores do not
+            if raw == before:
+                continue
+            if not counted or scorer.rows is None:
+                scorer.raw[row] = raw
+                continue
+            classes = scorer.classify()
+            scorer.raw[row] = raw
+            if classes is None:
+                scorer.stale = True
+                all_changed = all_changed or not scorer.tracked
+                continue
+            final = classes.final(before)
+            changed = classes.move(before, raw)
+            if changed is None:
+                scorer.classes = None
+                all_changed = True
+                continue
+            self._cluster_base.cells[row] += (classes.final(raw) - final) * scorer.weight
+            if changed:
+                self._shift_classes(scorer, changed, row)
+        return all_changed
+
+    def _leave_row(self, row: int) -> bool:
+        """Takes a row that is no longer feasible out of the classes of all scores that depend on which rows are feasible;
+        returns whether that is enough."""
+        scorers = [each for each in self._cluster.normalized if each.active and not each.uniform]
+        if any(each not in self._moving or each.classify() is None for each in scorers):
+            return False
+        for scorer in scorers:
+            changed = scorer.classes.leave(int(scorer.raw[row])) if scorer.classes is not None else None
+            if changed is None:
+                return False
+            if changed:
+                self._shift_classes(scorer, changed, row)
+        return True
+
+    def _shift_classes(self, scorer: NormalizedScorer, changed: Mapping[int, int], row: int) -> None:
+        """Adds to the values of the rows whose raw score got another final score, except for one row."""
+        assert scorer.rows is not None
+        raw = scorer.raw.take(scorer.rows)
+        for value, gained in changed.items():
+            rows = scorer.rows[raw == value]
+            rows = rows[(rows != row) & (self.value.take(rows) != REFUSED)]
+            self._add(rows, np.int64(gained * scorer.weight))
+
+    def _add(self, rows: Rows, gained: Ints | np.int64) -> None:
+        """Adds to the scores of feasible rows, and keeps the heap if they are few."""
+        self._write(rows, gained)
+        if len(rows) > FEW_SHIFTED:
+            self._many_changed()
+        elif self._front is not None:
+            for row in rows.tolist():
+                self._front.changed(row, self.value.cells[row])
+
     def _refresh_rows(self, rows: Rows) -> bool:
         """Evaluates rows whose pods changed, as arrays."""
         self._tables.work.rows += len(rows)
@@ -253,8 +327,6 @@ class RowValues:
         base = self._node_base.take(rows)
         self._row_scope.add_scores(rows, base)
         self._base.view[rows] = base
-        if self._row_normalized:
-            self._score_rows(rows)
         accepts = accepts & self._node_accepts.view.take(rows)
         guarded: Bools | None = None
         for guard in self._guards:
@@ -262,9 +334,10 @@ class RowValues:
                 guard.accepted[rows] = guard.prepared.accepts(rows)
             found = guard.accepted.take(rows)
             guarded = found if guarded is None else guarded & found
-        for scorer in self._tracked:
+        for scorer in self._moving:
             scorer.raw[rows] = scorer.prepared.score(rows)
             scorer.stale = True
+            scorer.classes = None
         for part in self._following:
             self._cluster_base.view[rows] += part.gained_on(rows)
         if self._row_normalized:
@@ -286,11 +359,6 @@ class RowValues:
         self._many_changed()
         return False
 
-    def _score_rows(self, rows: Rows) -> None:
-        """The raw scores of normalizing scorers of row scope."""
-        for scorer in self._row_normalized:
-            scorer.raw[rows] = scorer.prepared.score(rows)
-
     # -- cluster scope
 
     def _refresh_cluster(self) -> tuple[bool, bool]:
@@ -301,32 +369,50 @@ class RowValues:
         self._tables_version = tables.version
         cluster = self._cluster
         filtered, scored, rescored = cluster.refresh(tables)
-        self._guards, self._tracked = cluster.guards, cluster.tracked
+        self._follow_cluster()
         if not scored:
             for scorer in rescored:
                 self._rescore(scorer)
         return filtered, scored
 
+    def _follow_cluster(self) -> None:
+        """The cluster scope may have other guards and other tracked scorers."""
+        self._guards = self._cluster.guards
+        if self._tracked is not self._cluster.tracked:
+            self._tracked = self._cluster.tracked
+            self._moving = [*self._tracked, *self._row_normalized]
+
     def _rescore(self, scorer: NormalizedScorer) -> None:
-        """Adds the difference to all values when raw scores changed while the same rows are feasible."""
-        before, rows = scorer.final, scorer.rows
-        scorer.stale = False
-        if before is None or rows is None:
+        """Adds the difference to all values when scores changed while the same rows are feasible."""
+        if scorer.rows is None:
+            scorer.stale = False
             return  # no row is feasible
-        final = scorer.final = scorer.normalized(self._tables, rows)
-        if final is before:
+        if scorer.domains is not None:
+            self._rescore_domains(scorer, scorer.rows, scorer.domains)
             return
-        gained = final - before
-        where = np.flatnonzero(gained)
-        if not len(where):
+        found = scorer.gained(self._tables)
+        if found is None:
+            self._combine()
+        elif len(found[0]):
+            self._add(found[0], found[1] * scorer.weight)
+
+    def _rescore_domains(self, scorer: NormalizedScorer, rows: Rows, domains: DomainScores) -> None:
+        """`_rescore` where whole domains got another score."""
+        found = scorer.prepared.by_domain(rows)
+        if found is None or found[0] is not domains:
+            self._combine()
             return
-        if len(where) < len(rows):
-            rows, gained = rows.take(where), gained.take(where)
-        gained *= scorer.weight
-        self._cluster_base.view[rows] += gained
-        gained <<= SHIFT
-        self.value.view[rows] += gained
-        self._many_changed()
+        gained = [(after - before) * scorer.weight for after, before in zip(found[1], scorer.by_domain, strict=True)]
+        scorer.by_domain = found[1]
+        if not any(gained):
+            return
+        if isinstance(self._front, DomainFronts) and scorer is self._by_domain:
+            self._front.shift([each << SHIFT for each in gained])
+            return
+        self._tables.work.rows += len(rows)
+        self._write(rows, np.array(gained, dtype=np.int64).take(domains.index))
+        if self._front is not None or scorer is not self._by_domain:
+            self._many_changed()
 
     def _apply_guards(self) -> None:
         """Applies the guards again, to the same scores."""
@@ -337,9 +423,8 @@ class RowValues:
 
     def _combine(self) -> None:
         """Computes all values from the cached parts."""
-        if self._overlaid:
-            return  # `among` does so for each pod, once the rows with overlays have been evaluated
         self._tables.work.totals += 1
+        self._front = None
         own = self._node_accepts.view & self._row_accepts.view
         feasible = self._cluster.accepted(own)
         total = self._totals(feasible, keep=True)
@@ -355,7 +440,7 @@ class RowValues:
         rows: Rows | None = None
         for scorer in self._cluster.normalized:
             if keep:
-                scorer.final, scorer.rows, scorer.stale = None, None, False
+                scorer.forget()
             if not scorer.active:
                 continue
             if scorer.uniform:
@@ -366,7 +451,7 @@ class RowValues:
                 continue
             final = scorer.normalized(self._tables, rows)
             if keep:
-                scorer.final, scorer.rows = final, rows
+                scorer.contained(rows, final)
             if base is None:
                 base = np.zeros(self._tables.capacity, dtype=np.int64)
                 base[rows] = final * scorer.weight
@@ -377,6 +462,8 @@ class RowValues:
             total += base
         if keep:
             self._sensitive = any(each.active and not each.uniform for each in self._cluster.normalized)
+            by_domain = [each for each in self._cluster.normalized if each.domains is not None]
+            self._by_domain = by_domain[0] if len(by_domain) == 1 else None
             self._constant = constant
             if base is not None:
                 self._cluster_base.view[:] = base
@@ -394,5 +481,12 @@ class RowValues:
         return self._feasible[1]
 
     def _many_changed(self) -> None:
-        self._front = None
+        front, self._front = self._front, None
         self._calm = 0
+        if isinstance(front, DomainFronts) and any(front.shifts):
+            self._write(front.rows, front.by_row() >> SHIFT)
+
+    def _write(self, rows: Rows, gained: Ints | np.int64) -> None:
+        """Adds to the scores of feasible rows."""
+        self._cluster_base.view[rows] += gained
+        self.value.view[rows] += gained << SHIFT

@@ -19,6 +19,7 @@ from wharfinger.api.keys import ObjectKey
 from wharfinger.api.kubernetes_version import KubernetesVersion
 from wharfinger.api.views import Pod
 from wharfinger.framework.columns import Bools, Floats, IntColumn, Ints, Rows
+from wharfinger.framework.domains import DomainScores
 from wharfinger.framework.events import WakeUp
 from wharfinger.framework.explaining import AskedAmount, ExplainedTable, Suggestion
 from wharfinger.framework.prebinding import Preparation, Write
@@ -73,7 +74,8 @@ class RowFunctions(msgspec.Struct, frozen=True):
     """Functions for single rows. They are used only until a column grows, so they may hold on to the cells of columns.
 
     `inputs` are all columns that the answer depends on, besides the node's allocatable resources; rows with equal cells
-    there are then evaluated only once. None: the answer depends on something else.
+    there are then evaluated only once. None: the answer depends on something else. Of a simulation, such a filter reads the
+    amounts and the number of pods, unless it overrides `Prepared.pod_simulated`.
     """
 
     refuses: Callable[[int], object]
@@ -89,6 +91,12 @@ class Overlays:
     """
 
     widens: bool = False  # whether a row that is feasible without overlays stays feasible
+
+    @property
+    def favours(self) -> bool:
+        """For a plugin that also scores and normalizes by the largest score: whether its raw scores are now at most
+        `MAX_SCORE`, and 0 for rows without overlays."""
+        return False
 
     @property
     def overlaid(self) -> Collection[int]:
@@ -119,6 +127,7 @@ class Prepared:
     filters: bool = False
     scores: bool = False
     normalizes: bool = False
+    bounded: bool = False  # whether final scores are between 0 and MAX_SCORE, whatever happens
 
     # What it says about the pod as a whole.
     nodes: frozenset[str] | None = None  # the only nodes that can be feasible; None: no restriction
@@ -212,6 +221,21 @@ class Prepared:
         """Normalized scores of all feasible rows. Return the same array object as before if nothing changed in it."""
         return self.normalize(self.score(rows), rows)
 
+    @property
+    def scales(self) -> bool:
+        """Whether the final score of a row now follows from its raw score and the distinct raw scores of the feasible rows.
+        Then `normalize_values` must be there."""
+        return False
+
+    def normalize_values(self, values: Sequence[int]) -> Sequence[int]:
+        """`normalize` for the distinct raw scores of the feasible rows."""
+        raise NotImplementedError
+
+    def by_domain(self, rows: Rows) -> tuple[DomainScores, list[int]] | None:
+        """`final` as the scores of a few topology domains, if the final score of a row follows from its domain; None if it
+        follows from more. Return the same `DomainScores` while the rows are the same."""
+        return None
+
     # -- beyond the row as it is
 
     def row_functions(self) -> RowFunctions:
@@ -258,7 +282,7 @@ class FailedAttempt(msgspec.Struct, frozen=True):
     earlier plugin skips it. `refused` has the refusals with their rows."""
 
     asked: bool
-    refused: Sequence[tuple[Status, Sequence[int]]] = ()
+    refused: Sequence[tuple[Status, Sequence[int] | Rows]] = ()
 
 
 class PostFilterResult(msgspec.Struct, frozen=True):

@@ -32,7 +32,7 @@ class ImageLocality(Plugin):
 
 class _Images(Prepared):
     scope = Scope.CLUSTER
-    scores = True
+    scores = bounded = True
 
     def __init__(self, tables: Tables, names: list[str], counted: int) -> None:
         super().__init__()

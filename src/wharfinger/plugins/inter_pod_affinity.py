@@ -138,7 +138,7 @@ class _FeasibleDomains(NamedTuple):
 
 class _PodAffinity(Prepared):
     scope = Scope.CLUSTER
-    filters = scores = normalizes = follows_pods = True
+    filters = scores = bounded = normalizes = follows_pods = True
 
     def __init__(self, tables: Tables, shape: Shape, args: InterPodAffinityArgs) -> None:
         super().__init__()
@@ -369,20 +369,30 @@ class _PodAffinity(Prepared):
         scaled *= float(MAX_SCORE)
         return scaled.astype(np.int64)
 
+    @property
+    def scales(self) -> bool:
+        return True
+
+    def normalize_values(self, values: Sequence[int]) -> list[int]:
+        smallest, largest = min(values), max(values)
+        if largest == smallest:
+            return [0] * len(values)
+        return [int(MAX_SCORE * ((each - smallest) / (largest - smallest))) for each in values]
+
     def final(self, rows: Rows) -> Ints:
+        found = self.by_domain(rows)
+        return super().final(rows) if found is None else found[0].by_row(found[1])
+
+    def by_domain(self, rows: Rows) -> tuple[DomainScores, list[int]] | None:
         counted = [(counter, weight) for counter, weight in self._scored if counter.total]
         column = counted[0][0].column if counted else None
         if column is None or not len(rows) or any(counter.column is not column for counter, _ in counted):
-            return super().final(rows)
+            return None
         domains = self._domains(column, rows)
         if len(domains.codes) > FEW:
-            return super().final(rows)
+            return None
         raw = [sum([counter.of(code) * weight for counter, weight in counted]) for code in domains.codes]
-        smallest, largest = min(raw), max(raw)
-        scores = [0] * len(raw)
-        if largest != smallest:
-            scores = [int(MAX_SCORE * ((each - smallest) / (largest - smallest))) for each in raw]
-        return domains.by_row(scores)
+        return domains, self.normalize_values(raw)
 
     def _domains(self, column: LabelColumn, rows: Rows) -> DomainScores:
         """Cached, since the feasible rows change less often than the counts."""

@@ -118,7 +118,7 @@ def _names(affinity: NodeAffinity | None) -> frozenset[str] | None:
 
 
 class _NodeAffinity(Prepared):
-    normalizes = True
+    normalizes = bounded = True
 
     def __init__(
         self,

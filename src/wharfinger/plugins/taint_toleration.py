@@ -43,7 +43,7 @@ class TaintToleration(Plugin):
 class _Taints(Prepared):
     """Nodes share few distinct lists of taints: each list is evaluated once, and rows look up the result."""
 
-    filters = scores = normalizes = True
+    filters = scores = bounded = normalizes = True
 
     def __init__(self, tables: Tables, shape: Shape) -> None:
         super().__init__()

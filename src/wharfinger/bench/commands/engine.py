@@ -25,11 +25,22 @@ _COLUMNS = (
 @click.option(
     "--devices", type=click.IntRange(1, 128), help="Devices of each node, for DRA and DRAManyClaims. Default: 8."
 )
+@click.option(
+    "--running",
+    type=click.IntRange(min=0),
+    help="Start as the scheduler does in a cluster with so many running pods, and measure that, too.",
+)
 @click.option("--seed", default=0, show_default=True, help="Breaks ties between equally good nodes.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @baseline_options
 def command(
-    workload: str | None, nodes: int | None, pods: int | None, devices: int | None, seed: int, output: str
+    workload: str | None,
+    nodes: int | None,
+    pods: int | None,
+    devices: int | None,
+    running: int | None,
+    seed: int,
+    output: str,
 ) -> Results:
     """Measure the scheduling engine alone, on one core."""
     from wharfinger.bench.measure import measure
@@ -45,13 +56,14 @@ def command(
         chosen = [with_devices(chosen[0], devices)]
     results = []
     for each in chosen:
-        results.append(measure(each, nodes, pods, seed))
+        results.append(measure(each, nodes, pods, seed, running))
         if output == "table":
+            columns = _COLUMNS if running is None else (*_COLUMNS, ("running", "running"), ("start s", "start_seconds"))
             if len(results) == 1:
                 click.echo(
-                    "  ".join(f"{title:>34}" if not i else f"{title:>13}" for i, (title, _) in enumerate(_COLUMNS))
+                    "  ".join(f"{title:>34}" if not i else f"{title:>13}" for i, (title, _) in enumerate(columns))
                 )
-            values = [results[-1][key] for _, key in _COLUMNS]
+            values = [results[-1][key] for _, key in columns]
             click.echo("  ".join(f"{value:>34}" if not i else f"{value:>13}" for i, value in enumerate(values)))
     if output == "json":
         emit(results if workload is None else results[0], output, kind="Benchmark")

@@ -46,7 +46,7 @@ class NodeResourcesBalancedAllocation(Plugin):
 
 class _Balance(Prepared):
     scope = Scope.ROW
-    scores = True
+    scores = bounded = True
 
     def __init__(self, used: list[Used], tables: Tables) -> None:
         super().__init__()

@@ -101,7 +101,7 @@ class _Fit(Prepared):
     """
 
     scope = Scope.ROW
-    filters = scores = True
+    filters = scores = bounded = True
 
     def __init__(
         self,

@@ -43,7 +43,7 @@ def _rounded_one(value: float) -> int:
 class Spread(SpreadFilter):
     """The answers of PodTopologySpread for one shape."""
 
-    scores = normalizes = True
+    scores = bounded = normalizes = True
 
     _known: _Feasible | None = None
 
@@ -107,17 +107,21 @@ class Spread(SpreadFilter):
         return final
 
     def final(self, rows: Rows) -> Ints:
+        found = self.by_domain(rows)
+        return super().final(rows) if found is None else found[0].by_row(found[1])
+
+    def by_domain(self, rows: Rows) -> tuple[DomainScores, list[int]] | None:
         self._refresh()
         domains = self._feasible(rows).domains if self._soft else None
         if domains is None:
-            return super().final(rows)
+            return None
         counts = self._soft[0]
         sums = counts.sums.tolist()
         weight, shift = log(len(domains.codes) + 2), counts.constraint.max_skew - 1
         raw = [_rounded_one(sums[code] * weight + shift) if code >= 0 else 0 for code in domains.codes]
         largest, smallest = max(raw), min(raw)
         scores = [(largest + smallest - each) * MAX_SCORE // largest if largest else MAX_SCORE for each in raw]
-        return domains.by_row(scores)
+        return domains, scores
 
     def _feasible(self, rows: Rows) -> _Feasible:
         """Cached, since the feasible rows change less often than the counts."""

@@ -261,7 +261,7 @@ class VolumeFit(Prepared):
 class NoClaims(Prepared):
     """A pod without claims: every node is equally good. As upstream, the score is still stated."""
 
-    scores = True
+    scores = bounded = True
     reserves = False
 
     def score(self, rows: Rows) -> Ints:

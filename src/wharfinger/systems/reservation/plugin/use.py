@@ -75,6 +75,7 @@ class Using(Prepared, Overlays):
         self._row_of: dict[int, int] = {}  # row by holding number
         self._nominated: dict[int, ReservationHolding | None] = {}
         self._orders: dict[int, int] = {}  # lowest order by row
+        self._unused_scores: dict[tuple[tuple[str, int], ...], int] = {}  # by the amounts of a reservation in no use
         self._mask: Bools = np.zeros(tables.capacity, dtype=np.bool_)
         self._log_position = self._node_position = self._pod_position = -1
         self._positions = (-1, -1, -1)
@@ -190,10 +191,12 @@ class Using(Prepared, Overlays):
         if not holding.usable() or self._short_inside(holding, None):
             return False
         tables, reserved, allocated, inner = self._tables, holding.reserved, holding.allocated, holding.inner
+        others_check = bool(tables.handled or tables.by_devices)
         for number, amount in self._wanted:
-            name = tables.resource_names[number]
-            if name in tables.handled or tables.is_by_devices(name, row):
-                continue  # checked by the plugin that handles the resource
+            if others_check:
+                name = tables.resource_names[number]
+                if name in tables.handled or tables.is_by_devices(name, row):
+                    continue  # checked by the plugin that handles the resource
             used = tables.requested[number].cells[row]
             if number in reserved:
                 used += inner.get(number, 0) - max(0, reserved[number] - allocated[number])
@@ -218,6 +221,13 @@ class Using(Prepared, Overlays):
         return reasons
 
     def _score(self, holding: ReservationHolding) -> int:
+        if not holding.consumers:
+            # Most reservations of an application are alike.
+            key = tuple(holding.names.items())
+            found = self._unused_scores.get(key)
+            if found is None:
+                found = self._unused_scores[key] = score_of(holding.names, {}, self._requests)
+            return found
         names = self._tables.resource_names
         allocated = {names[number]: amount for number, amount in holding.allocated.items()}
         allocated[PODS] = len(holding.consumers)
@@ -228,6 +238,11 @@ class Using(Prepared, Overlays):
     @property
     def overlays(self) -> Overlays:
         return self
+
+    @property
+    def favours(self) -> bool:
+        self._catch_up()
+        return not self._orders
 
     @property
     def overlaid(self) -> Collection[int]:
@@ -359,6 +374,15 @@ class Using(Prepared, Overlays):
         if self._orders:
             scores = self._with_order(scores, rows)
         return normalize_by_max(scores)
+
+    @property
+    def scales(self) -> bool:
+        self._catch_up()
+        return not self._orders
+
+    def normalize_values(self, values: Sequence[int]) -> list[int]:
+        largest = max(max(values), 0)
+        return [each * MAX_SCORE // largest for each in values] if largest else list(values)
 
     def _with_order(self, scores: Ints, rows: Rows) -> Ints:
         """Put the row with the lowest order first; ties are broken by score, then by node name."""

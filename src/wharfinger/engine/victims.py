@@ -1,0 +1,194 @@
+"""Which pods to evict from one node. The same choice as upstream's DefaultPreemption makes in its dry run.
+
+Most nodes of a cluster are alike, and so are the pods on them. `DryRuns` computes once for all such nodes which of their
+pods go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from functools import lru_cache
+from itertools import repeat
+from math import inf
+from operator import getitem
+
+from wharfinger.api.kubernetes_version import REFERENCE, KubernetesVersion
+from wharfinger.api.selectors import BadSelector, matches
+from wharfinger.api.times import parse_time
+from wharfinger.api.views import Pod
+from wharfinger.api.views.workloads import PodDisruptionBudget
+from wharfinger.engine.evaluation import check, simulating
+from wharfinger.engine.preparation import Filters
+from wharfinger.framework.columns import IntColumn
+from wharfinger.framework.simulation import Overlay, Simulation
+from wharfinger.framework.status import Code, Status, unresolvable
+from wharfinger.framework.tables import PodOnNode, Tables
+
+NO_VICTIMS = unresolvable("No preemption victims found for incoming pod")
+
+SparedBy = Callable[[Pod, PodOnNode], str]
+"""The plugin that does not let a preemptor evict a pod of lower priority; empty if none."""
+
+Victims = tuple[list[PodOnNode], int]
+"""The pods to evict, most important first, and how many of them violate a budget."""
+
+
+def lower(victim: PodOnNode, pod: Pod) -> bool:
+    return victim.priority < (pod.spec.priority or 0)
+
+
+def possible_victims(
+    tables: Tables, pod: Pod, row: int, spared_by: SparedBy, sparing: dict[int, frozenset[str]]
+) -> list[PodOnNode]:
+    """The pods of lower priority that may be evicted from a row, most important first; plugins that spare some are noted
+    in `sparing`."""
+    found, keepers = list[PodOnNode](), set[str]()
+    for each in tables.pods_on[row].values():
+        if lower(each, pod):
+            keeper = spared_by(pod, each)
+            if keeper:
+                keepers.add(keeper)
+            else:
+                found.append(each)
+    if keepers:
+        sparing[row] = frozenset(keepers)
+    found.sort(key=importance)
+    return found
+
+
+class DryRuns:
+    """The dry runs of one attempt.
+
+    Rows share a result if all filters follow from columns that they name (`RowFunctions.inputs`), the cells of these
+    columns are equal, and the pods that may go take the same resources, in the order of their importance. Budgets,
+    nominated pods and overlays are about single rows: where there are any, the row is simulated.
+    """
+
+    def __init__(
+        self,
+        tables: Tables,
+        filters: Filters,
+        pod: Pod,
+        budgets: Sequence[PodDisruptionBudget],
+    ) -> None:
+        self._tables = tables
+        self._filters = filters
+        self._pod = pod
+        self._budgets = budgets
+        self._guarded = frozenset(budget.metadata.namespace for budget in budgets)  # namespaces with budgets
+        self._inputs = _inputs(tables, filters)
+        self._known: dict[Hashable, tuple[int, ...] | Status] = {}  # positions of the victims, or why there are none
+
+    def victims_on(self, row: int, possible: Sequence[PodOnNode], overlay: Overlay | None = None) -> Victims | Status:
+        """The fewest of the possible victims to evict from a node; a status if evictions do not help."""
+        inputs = self._inputs
+        if inputs is None or overlay is not None or self._is_special(row, possible):
+            return self._simulate(row, possible, overlay)
+        key = (*map(getitem, inputs, repeat(row)), *[each.charge for each in possible])
+        known = self._known.get(key)
+        if known is None:
+            found = self._simulate(row, possible, None)
+            if isinstance(found, Status):
+                if found.code is not Code.ERROR:  # an error names the node
+                    self._known[key] = found
+                return found
+            self._known[key] = tuple(possible.index(each) for each in found[0])
+            return found
+        return known if isinstance(known, Status) else ([possible[position] for position in known], 0)
+
+    def _is_special(self, row: int, possible: Sequence[PodOnNode]) -> bool:
+        tables, guarded = self._tables, self._guarded
+        if tables.nominated and tables.names[row] in tables.nominated:
+            return True
+        return bool(guarded) and any(each.key[0] in guarded for each in possible)
+
+    def _simulate(self, row: int, possible: Sequence[PodOnNode], overlay: Overlay | None) -> Victims | Status:
+        """`possible` are the pods that may go, most important first."""
+        tables, filters, pod = self._tables, self._filters, self._pod
+        simulation = Simulation(tables, row, simulating(filters))
+        if overlay is not None:
+            overlay(simulation)
+        for each in possible:
+            simulation.remove(each)
+        refusal = check(tables, filters, pod, simulation)
+        if refusal is not None:
+            return refusal
+        violating, harmless = split_by_budget(possible, self._budgets, tables.kubernetes)
+        victims: list[PodOnNode] = []
+        violations = 0
+        # Reprieve as many pods as possible, first those whose eviction would violate a budget.
+        for group in (violating, harmless):
+            for each in group:
+                simulation.add(each)
+                if check(tables, filters, pod, simulation) is not None:
+                    simulation.remove(each)
+                    victims.append(each)
+                    violations += group is violating
+        if not victims:
+            return Status(Code.ERROR, (f'expected at least one victim pod on node "{tables.name(row)}"',))
+        victims.sort(key=importance)
+        return victims, violations
+
+
+def _inputs(tables: Tables, filters: Filters) -> Sequence[Sequence[int]] | None:
+    """The columns that all verdicts follow from; None if some depend on more."""
+    columns: dict[int, IntColumn] = {id(tables.sizes): tables.sizes}
+    for _, prepared in filters:
+        inputs = None if prepared.simulates else prepared.row_functions().inputs
+        if inputs is None:
+            return None
+        columns.update((id(column), column) for column in inputs)
+    return [column.cells for column in columns.values()]
+
+
+def importance(pod: PodOnNode) -> tuple[int, float]:
+    """Sort key, most important first: by priority, then by start time."""
+    return -pod.priority, started(pod.pod)
+
+
+def started(pod: Pod) -> float:
+    """Start time in seconds since the epoch; pods that have not started come last."""
+    return _seconds(pod.status.start_time) if pod.status.start_time else inf
+
+
+_seconds = lru_cache(maxsize=1 << 16)(parse_time)
+
+
+def split_by_budget(
+    pods: Iterable[PodOnNode], budgets: Sequence[PodDisruptionBudget], kubernetes: KubernetesVersion = REFERENCE
+) -> tuple[list[PodOnNode], list[PodOnNode]]:
+    """The pods whose eviction would violate a disruption budget, and the others, each in the order given."""
+    compiled = []
+    for budget in budgets:
+        try:
+            selector = None if budget.spec.selector is None else budget.spec.selector.compile()
+        except BadSelector:
+            continue
+        if selector:  # as upstream, an absent or empty selector matches nothing here
+            compiled.append((budget, selector))
+    allowed = [budget.status.disruptions_allowed for budget, _ in compiled]
+    violating: list[PodOnNode] = []
+    harmless: list[PodOnNode] = []
+    for each in pods:
+        metadata, violates = each.pod.metadata, False
+        for index, (budget, selector) in enumerate(compiled):
+            if budget.metadata.namespace != metadata.namespace or not metadata.labels:
+                continue
+            if not matches(selector, metadata.labels) or metadata.name in budget.status.disrupted_pods:
+                continue
+            allowed[index] -= 1
+            if allowed[index] < 0:
+                violates = True
+                if kubernetes >= KubernetesVersion.V1_37:
+                    break  # the budgets after the broken one are not charged
+        (violating if violates else harmless).append(each)
+    return violating, harmless
+
+
+def rank(victims: Sequence[PodOnNode], violations: int) -> tuple[float, ...]:
+    """Sort key, best first: fewest violated budgets, lowest highest priority, smallest sum of priorities, fewest victims,
+    latest start time of those with the highest priority. The victims are sorted by importance."""
+    first, number = victims[0], len(victims)
+    total = sum([each.priority for each in victims])
+    # Shifted above zero, so that more pods with negative priorities do not count as less.
+    return violations, first.priority, total + (number << 31), number, -started(first.pod)
