@@ -226,18 +226,18 @@ class _EventMeta(msgspec.Struct, rename="camel", gc=False):
     creation_timestamp: str | None = None
 
 
-class _EventTimes(msgspec.Struct, rename="camel", gc=False):
+class _EventOrder(msgspec.Struct, rename="camel", gc=False):
     metadata: _EventMeta
     last_timestamp: str | None = None
     event_time: str | None = None
 
 
-_event_times = msgspec.json.Decoder(_EventTimes).decode
+_event_order = msgspec.json.Decoder(_EventOrder).decode
 
 
 def _when(data: bytes) -> str:
     """When an event happened last."""
-    event = _event_times(data)
+    event = _event_order(data)
     return event.last_timestamp or event.event_time or event.metadata.creation_timestamp or ""
 
 
