@@ -62,6 +62,7 @@ class FaultyScheduler:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
         self._thread: threading.Thread | None = None
+        self._running = threading.Event()
 
     @property
     def lost(self) -> int:
@@ -74,8 +75,11 @@ class FaultyScheduler:
             self._client.share = share
 
     def start(self) -> None:
+        """Returns when it runs: one that is stopped before would go on beside its successor."""
+        self._running.clear()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
         self._thread.start()
+        assert self._running.wait(120)
 
     def stop(self) -> None:
         """Ends at once, whatever it is doing."""
@@ -96,6 +100,7 @@ class FaultyScheduler:
         configuration = profiles.load({}, ("default-scheduler",), load_configuration({}))
         scheduler = Scheduler(client, SystemClock(), configuration, registry(), SchedulerOptions(seed=self._seed))
         self._loop, self._task = asyncio.get_running_loop(), asyncio.create_task(scheduler.run())
+        self._running.set()
         try:
             await self._task
         except asyncio.CancelledError:
