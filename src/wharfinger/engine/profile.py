@@ -96,11 +96,11 @@ class Profile:
         self.at = {
             point: tuple(self.plugins[name] for name in spec.points.get(point, ())) for point in EXTENSION_POINTS
         }
-        handled = any(plugin.handles_resources for plugin in self.at["filter"])
+        handlers = [plugin for plugin in self.at["filter"] if plugin.handles_resources]
         self.weights = {name: spec.weights.get(name) or plugin.weight for name, plugin in self.plugins.items()}
         device_scorers = [(plugin, self.weights[plugin.name]) for plugin in self.at["deviceScore"]]
         for plugin in self.plugins.values():
-            plugin.beside_handler = handled
+            plugin.handlers = handlers
             plugin.device_scorers = device_scorers
         self._keyed = tuple(
             plugin for plugin in self.plugins.values() if type(plugin).shape_key is not Plugin.shape_key

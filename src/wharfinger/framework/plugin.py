@@ -316,7 +316,8 @@ class Plugin:
     def __init__(self, tables: Tables, args: Any) -> None:
         self.tables = tables
         self.args = args
-        self.beside_handler = True  # whether the profile has a plugin that `handles_resources`
+        #: The plugins of the profile that filter and `handles_resources`.
+        self.handlers: Sequence[Plugin] = ()
         #: The plugins of the profile that score devices, with their weights.
         self.device_scorers: Sequence[tuple[Plugin, int]] = ()
 
@@ -324,6 +325,10 @@ class Plugin:
 
     def observe(self, kind: str, old: Any, new: Any) -> None:
         """An object of one of `kinds` was added (`old` is None), updated or deleted (`new` is None)."""
+
+    def handled_resources(self) -> Collection[str]:
+        """With `handles_resources`: the tables' `handled` resources, after all that has been observed."""
+        return self.tables.handled
 
     def concerned(self, shape: Shape) -> bool:
         """With `watches_pods`: whether to be told of pods of this shape that have no annotations."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from wharfinger.api.fields import FieldError, forbidden, invalid, not_supported, required
@@ -15,7 +18,7 @@ from wharfinger.api.validation.resources import is_unqualified
 from wharfinger.api.views import Node, Pod
 from wharfinger.devices.classes import IMPLICIT_PREFIX, DeviceClasses
 from wharfinger.framework.columns import Bools, Ints, Rows
-from wharfinger.framework.events import NODE, POD, Action, WakeUp
+from wharfinger.framework.events import NODE, POD, Action, Hint, WakeUp
 from wharfinger.framework.explaining import AskedAmount
 from wharfinger.framework.node_table import PODS, is_scalar
 from wharfinger.framework.plugin import Args, Plugin, Prepared, RowFunctions, Scope
@@ -81,14 +84,21 @@ class NodeResourcesFit(Plugin):
     @property
     def _handled(self) -> frozenset[str]:
         """Resources whose fit another plugin of this profile decides."""
-        return self.tables.handled if self.beside_handler else frozenset()
+        return self.tables.handled if self.handlers else frozenset()
 
     def wake_ups(self) -> tuple[WakeUp, ...]:
         return (
             WakeUp(POD, Action.DELETE | Action.UPDATE_POD_SCALE_DOWN, _room_made),
             WakeUp(NODE, Action.ADD | Action.UPDATE_NODE_ALLOCATABLE, self._node_has_room),
             WakeUp(CLASS, Action.ADD | Action.UPDATE, _class_serves),
+            *self._of_handlers(),
         )
+
+    def _of_handlers(self) -> Iterator[WakeUp]:
+        """What another plugin decides now may have been refused here before, when nothing said that it is its part."""
+        for plugin in self.handlers:
+            for each in plugin.wake_ups():
+                yield msgspec.structs.replace(each, hint=partial(_hands_over, plugin, each.hint))
 
     def _node_has_room(self, pod: Pod, old: Any, new: Any) -> bool:
         return _node_has_room(pod, old, new, self._handled, self._devices.classes)
@@ -258,6 +268,12 @@ def _node_has_room(pod: Pod, old: Any, new: Any, handled: frozenset[str], classe
         return True
     had = _allocatable(old)
     return has.get(PODS, 0) > had.get(PODS, 0) or any(has[name] > had.get(name, 0) for name in wanted)
+
+
+def _hands_over(handler: Plugin, hint: Hint | None, pod: Pod, old: Any, new: Any) -> bool:
+    """Whether the handler decides on a resource of the pod, and would try the pod again."""
+    wanted = requests(pod)
+    return any(name in wanted for name in handler.handled_resources()) and (hint is None or hint(pod, old, new))
 
 
 def _allocatable(node: Node) -> dict[str, int]:

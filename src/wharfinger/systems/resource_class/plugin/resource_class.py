@@ -6,7 +6,7 @@ assumed on a node, and the record is written with the Binding. If the pod alread
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -88,6 +88,10 @@ class ResourceClasses(Plugin):
             self._ledger.remove_class(old.metadata.name)
         else:
             self._ledger.set_class(new)
+
+    def handled_resources(self) -> Collection[str]:
+        self._ledger.sync()
+        return self.tables.handled
 
     def concerned(self, shape: Shape) -> bool:
         return shape.devices
