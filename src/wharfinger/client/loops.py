@@ -20,9 +20,8 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """As by default, but for data that arrives on a TLS connection that we have closed: uvloop reports a fatal error with a
     traceback, though nothing is lost."""
-    transport: Any = context.get("transport")  # uvloop's own, no subclass of asyncio's
     error = context.get("exception")
-    if isinstance(error, RuntimeError) and transport is not None and transport.is_closing():
+    if isinstance(error, RuntimeError) and str(error).endswith("the handler is closed"):
         log.debug("data on a closed connection: %s", error)
         return
     loop.default_exception_handler(context)
