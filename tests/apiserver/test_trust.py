@@ -21,8 +21,20 @@ BUNDLES = f"{GROUP}/clustertrustbundles"
 REQUESTS = f"{GROUP}/namespaces/default/podcertificaterequests"
 MIGRATIONS = "/apis/storagemigration.k8s.io/v1/storageversionmigrations"
 MERGE = "application/merge-patch+json"
-NOW = datetime.datetime.now(datetime.UTC).replace(microsecond=0)
 KEY = ec.generate_private_key(ec.SECP256R1())
+
+
+def now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC).replace(microsecond=0)
+
+
+NOW = now()
+
+
+@pytest.fixture(autouse=True)
+def present_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is issued must begin within five minutes of the server's time, and the module may be older than that."""
+    monkeypatch.setitem(globals(), "NOW", now())
 
 
 def unique(prefix: str) -> str:
