@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Collection, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, ClassVar
 
+ON_DEMAND = "on demand"  # the name of tasks that end by themselves, and that a restart does not bring back
+
 
 async def cancel(tasks: Collection[asyncio.Task[Any]]) -> None:
     """Cancels tasks and waits until they have ended."""

@@ -15,6 +15,7 @@ from wharfinger.api.errors import ApiError
 from wharfinger.api.registry import Document
 from wharfinger.client.informer import Informer
 from wharfinger.client.interface import Client
+from wharfinger.client.tasks import ON_DEMAND
 from wharfinger.fuzz.history import PlainHistory, condition, is_deleting, is_terminal, node_of, title
 from wharfinger.node.annotations import DOWN
 from wharfinger.scheduler.scheduler import Scheduler
@@ -124,8 +125,9 @@ def _has_started(pod: Document) -> bool:
 
 
 def task_counts() -> Counter[str]:
-    """How many tasks there are of each kind."""
-    return Counter(getattr(task.get_coro(), "__qualname__", "") for task in asyncio.all_tasks())
+    """How many tasks there are of each kind, without those that end by themselves."""
+    lasting = (task for task in asyncio.all_tasks() if task.get_name() != ON_DEMAND)
+    return Counter(getattr(task.get_coro(), "__qualname__", "") for task in lasting)
 
 
 def left_entries(scheduler: Scheduler) -> Iterator[str]:

@@ -26,6 +26,7 @@ from wharfinger.api.views.rbac import ClusterRole, ClusterRoleBinding, Role, Rol
 from wharfinger.client.access_reviews import is_allowed
 from wharfinger.client.informer import Informer, InformerSet
 from wharfinger.client.interface import Client
+from wharfinger.client.tasks import ON_DEMAND
 from wharfinger.client.timers import background_sleep
 from wharfinger.systems.scheduling_policy.kinds.names import SCHEDULING_POLICIES
 from wharfinger.systems.scheduling_policy.rules.lookup import GROUPS, usable_by
@@ -122,7 +123,7 @@ class PolicyAccess:
     def _used(self, known: _Known, user: User, namespace: str, now: float) -> frozenset[str]:
         known.used = now
         if now - known.oldest > self._refresh and known.refreshing is None:
-            known.refreshing = asyncio.create_task(self._renew(known, user, namespace))
+            known.refreshing = asyncio.create_task(self._renew(known, user, namespace), name=ON_DEMAND)
         return known.usable
 
     async def confirm(self, user: User, namespace: str, names: Collection[str]) -> None:
