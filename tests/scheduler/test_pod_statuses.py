@@ -39,10 +39,15 @@ class FailingClient(Client):
         pass
 
 
-def written(*calls: tuple[str, str | None], failures: int = 1, withdrawn: bool = False) -> list[Document]:
-    """What is written for a message and a nominated node, one after the other, when the first patches fail."""
+def written(
+    *calls: tuple[str, str | None], failures: int = 1, withdrawn: bool = False, said: str = ""
+) -> list[Document]:
+    """What is written for a message and a nominated node, one after the other, when the first patches fail. `said` is what
+    the pod says; nothing newer of it is reported."""
     client = FailingClient(failures)
-    pod = view({"metadata": {"namespace": "default", "name": "p", "uid": "u"}}, Pod)
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": said}
+    status = {"conditions": [condition]} if said else {}
+    pod = view({"metadata": {"namespace": "default", "name": "p", "uid": "u"}, "status": status}, Pod)
 
     async def main() -> None:
         writer = PodStatusWriter(client, LoopClock(0.0, asyncio.get_running_loop()))
@@ -75,3 +80,17 @@ def test_a_withdrawn_nomination_keeps_the_message_that_was_not_written() -> None
     (status,) = written(("no room", "n1"), withdrawn=True)
     assert status["conditions"][0]["message"] == "no room"
     assert status["nominatedNodeName"] is None
+
+
+def test_what_is_already_so_is_not_written() -> None:
+    assert not written(("no room", None), failures=0, said="no room")
+
+
+def test_a_message_that_comes_back_is_written_although_the_known_pod_has_it() -> None:
+    statuses = written(("its claim is being allocated", None), ("no room", None), failures=0, said="no room")
+    assert [each["conditions"][0]["message"] for each in statuses] == ["its claim is being allocated", "no room"]
+
+
+def test_a_nomination_that_comes_back_is_written() -> None:
+    statuses = written(("no room", "n1"), ("no room", "n2"), ("no room", "n1"), failures=0)
+    assert [each["nominatedNodeName"] for each in statuses] == ["n1", "n2", "n1"]

@@ -90,8 +90,11 @@ class PodStatusWriter:
                 retry.cancel()
 
     def _is_so(self, pod: Pod, wanted: WantedStatus) -> bool:
-        if self._written.get(pod.metadata.key) == wanted:
+        written = self._written.get(pod.metadata.key)
+        if written == wanted:
             return True
+        if written is not None and written.uid == wanted.uid and _differs(written, wanted):
+            return False  # whatever the pod says: a watch may not have reported yet what was written
         condition = pod.status.condition("PodScheduled")
         said = condition is not None and (condition.status, condition.reason, condition.message) == (
             "False",
@@ -158,3 +161,11 @@ class PodStatusWriter:
         if wanted.generation:
             condition["observedGeneration"] = wanted.generation
         return condition
+
+
+def _differs(written: WantedStatus, wanted: WantedStatus) -> bool:
+    if written.reason and (written.reason, written.message) != (wanted.reason, wanted.message):
+        return True
+    return (
+        None not in (written.nominated_node, wanted.nominated_node) and written.nominated_node != wanted.nominated_node
+    )
