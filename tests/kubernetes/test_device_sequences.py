@@ -84,14 +84,19 @@ def differences(theirs: list[list[Record]], ours: list[list[Record]], seeds: ran
 
 def test_the_same_pods_get_the_same_devices(alone: Cluster) -> None:
     stock = alone.start_kube_scheduler({})
-    theirs = play(alone, SEEDS)
-    alone.end(stock)
+    try:
+        theirs = play(alone, SEEDS)
+    finally:
+        alone.end(stock)
     port = free_port()
     names = ("--scheduler-names", "default-scheduler", "--metrics-port", str(port))
     own = alone.wharf("scheduler", "--no-leader-elect", *names)
-    alone.until(lambda: reachable(f"http://127.0.0.1:{port}/readyz"), "our scheduler is ready")
-    ours = play(alone, SEEDS)
-    assert alone.end(own) == 0
+    try:
+        alone.until(lambda: reachable(f"http://127.0.0.1:{port}/readyz"), "our scheduler is ready")
+        ours = play(alone, SEEDS)
+    finally:  # two schedulers would give devices twice in the tests that follow
+        status = alone.end(own)
+    assert status == 0
     outcomes = [each for world in theirs for record in world for each in record.values()]
     assert sum("node" in each for each in outcomes) > len(outcomes) / 3  # else little is compared
     found = differences(theirs, ours, SEEDS)
