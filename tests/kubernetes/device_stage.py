@@ -82,8 +82,8 @@ class Seen:
         return {"node": node, "devices": devices, "mappings": extended}
 
 
-def _all_bound(names: Iterable[tuple[str, str]], seen: Seen) -> bool:
-    return all(seen.pods[each]["spec"].get("nodeName") for each in names)
+def _any_bound(names: Iterable[tuple[str, str]], seen: Seen) -> bool:
+    return any(seen.pods[each]["spec"].get("nodeName") for each in names)
 
 
 def key(document: Document) -> tuple[str, str]:
@@ -193,7 +193,7 @@ class DeviceStage:
         seen = self.until(*rest)
         waiting = self.schedulable(seen)
         while waiting:
-            self.until(partial(_all_bound, waiting), f"{waiting} are bound")
+            self.until(partial(_any_bound, waiting), f"one of {waiting} is bound")  # they may want the same devices
             seen = self.until(*rest)
             waiting = self.schedulable(seen)
         return seen
