@@ -40,8 +40,8 @@ from wharfinger.engine.outcome import NO_NODES, Decision, Diagnosis, Explanation
 from wharfinger.engine.preparation import PreparedShape
 from wharfinger.engine.profile import Profile, ProfileSpec, default_profile
 from wharfinger.engine.registry import known_plugins
+from wharfinger.engine.rows import REFUSED, SHIFT
 from wharfinger.engine.special_rows import feasible_rows
-from wharfinger.engine.values import REFUSED, SHIFT
 from wharfinger.framework.events import ClusterEvent
 from wharfinger.framework.plugin import FailedAttempt, Plugin
 from wharfinger.framework.prebinding import Preparation, Write

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import msgspec
 import numpy as np
@@ -22,6 +22,7 @@ from wharfinger.framework.columns import Bools, Floats, IntColumn, Ints, Rows
 from wharfinger.framework.domains import DomainScores
 from wharfinger.framework.events import WakeUp
 from wharfinger.framework.explaining import AskedAmount, ExplainedTable, Suggestion
+from wharfinger.framework.joint import JointAnswers
 from wharfinger.framework.prebinding import Preparation, Write
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.simulation import Overlay, Simulation
@@ -241,6 +242,16 @@ class Prepared:
     def row_functions(self) -> RowFunctions:
         """Row scope: the fastest functions for single rows."""
         return RowFunctions(self.filter_row, self.score_row)
+
+    def joint_key(self) -> Hashable | None:
+        """Row scope: answers of the same class with equal keys, for different shapes, can be computed together by `jointly`.
+        None: they cannot."""
+        return None
+
+    @classmethod
+    def jointly(cls, answers: Sequence[Self]) -> JointAnswers:
+        """These answers together."""
+        raise NotImplementedError
 
     def pod_left_elsewhere(self, simulation: Simulation, pod: PodOnNode) -> None:
         """A pod on another row than the simulated one counts as gone."""
