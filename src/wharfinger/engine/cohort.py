@@ -16,6 +16,10 @@ from wharfinger.framework.columns import Floats, IntColumn, Ints, Rows
 from wharfinger.framework.joint import JointAnswers
 from wharfinger.framework.tables import Tables
 
+PADDING = (
+    8  # values of different members at a distance of a power of two would share few lines of the processor's cache
+)
+
 Cohorts = dict[Hashable, "Cohort"]
 """By `RowScope.joint_key`."""
 
@@ -52,7 +56,7 @@ class Cohort:
         self._node_position = -1
         self._start = self._done = -1  # positions of the log between which the rows are known
         self._rows: Rows = np.zeros(self.LENGTH, dtype=np.int64)  # [position]
-        self._values: Ints = np.zeros((0, self.LENGTH), dtype=np.int64)  # [member, position]
+        self._values: Ints = np.zeros((0, self.LENGTH + PADDING), dtype=np.int64)  # [member, position]
         self._last: dict[int, int] = {}  # by row: the last position at which it changed
 
     def join(self, scope: RowScope, constant: int) -> CohortMember | None:
@@ -63,7 +67,7 @@ class Cohort:
         if index >= self.MOST:
             return None
         if index >= len(self._values):
-            grown = np.zeros((max(16, 2 * index), self.LENGTH), dtype=np.int64)
+            grown = np.zeros((max(16, 2 * index), self.LENGTH + PADDING), dtype=np.int64)
             grown[:index] = self._values
             self._values = grown
         member = CohortMember(scope, constant, index, self._tables.pod_log.position)

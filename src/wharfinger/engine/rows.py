@@ -133,8 +133,9 @@ class RowParts:
         for prepared, weight in self._node_scorers:
             base += prepared.score(rows) * weight
         self.node_base.view[rows] = base
-        self.nodes_accept = bool(self.node_accepts.view[tables.alive].all())
-        self.nodes_score = bool(self.node_base.view.any())
+        everything = len(rows) == len(tables.row_of)
+        self.nodes_accept = bool((accepts if everything else self.node_accepts.view.take(tables.rows)).all())
+        self.nodes_score = bool((base if everything else self.node_base.view).any())
         return rows
 
     def evaluate_rows(self, rows: Rows) -> tuple[Bools, Ints]:

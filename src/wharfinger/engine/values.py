@@ -146,7 +146,9 @@ class RowValues:
             self._refresh_nodes(distinct(node_rows))
             all_changed = True
         if pod_rows:
-            if len(pod_rows) <= self._row_scope.few:
+            if len(pod_rows) == 1:
+                all_changed = self._refresh_row(pod_rows[0]) or all_changed
+            elif len(pod_rows) <= self._row_scope.few:
                 all_changed = self._refresh_few(pod_rows) or all_changed
             elif node_rows or filtered or all_changed or not self._refresh_together(position):
                 rows = np.array(pod_rows, dtype=np.int64)
@@ -403,13 +405,14 @@ class RowValues:
         if found is None or found[0] is not domains:
             self._combine()
             return
-        gained = [(after - before) * scorer.weight for after, before in zip(found[1], scorer.by_domain, strict=True)]
-        scorer.by_domain = found[1]
-        if not any(gained):
+        before, after = scorer.by_domain, found[1]
+        if before == after:
             return
+        scorer.by_domain = after
         if isinstance(self._front, DomainFronts) and scorer is self._by_domain:
-            self._front.shift([each << SHIFT for each in gained])
+            self._front.rescore(before, after, scorer.weight << SHIFT)
             return
+        gained = [(new - old) * scorer.weight for new, old in zip(after, before, strict=True)]
         self._tables.work.rows += len(rows)
         self._write(rows, np.array(gained, dtype=np.int64).take(domains.index))
         if self._front is not None or scorer is not self._by_domain:
