@@ -6,7 +6,7 @@ pods go.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from functools import lru_cache
 from itertools import repeat
 from math import inf
@@ -20,14 +20,12 @@ from wharfinger.api.views.workloads import PodDisruptionBudget
 from wharfinger.engine.evaluation import check, simulating
 from wharfinger.engine.preparation import Filters
 from wharfinger.framework.columns import IntColumn
+from wharfinger.framework.plugin import Plugin
 from wharfinger.framework.simulation import Overlay, Simulation
 from wharfinger.framework.status import Code, Status, unresolvable
 from wharfinger.framework.tables import PodOnNode, Tables
 
 NO_VICTIMS = unresolvable("No preemption victims found for incoming pod")
-
-SparedBy = Callable[[Pod, PodOnNode], str]
-"""The plugin that does not let a preemptor evict a pod of lower priority; empty if none."""
 
 Victims = tuple[list[PodOnNode], int]
 """The pods to evict, most important first, and how many of them violate a budget."""
@@ -37,22 +35,25 @@ def lower(victim: PodOnNode, pod: Pod) -> bool:
     return victim.priority < (pod.spec.priority or 0)
 
 
+def spared_by(plugins: Sequence[Plugin], pod: Pod, victim: PodOnNode) -> str:
+    """The plugin that does not let the pod evict a pod of lower priority; empty if none."""
+    return next((plugin.name for plugin in plugins if not plugin.may_evict(pod, victim)), "")
+
+
 def possible_victims(
-    tables: Tables, pod: Pod, row: int, spared_by: SparedBy, sparing: dict[int, frozenset[str]]
+    tables: Tables, pod: Pod, row: int, plugins: Sequence[Plugin], sparing: dict[int, frozenset[str]]
 ) -> list[PodOnNode]:
     """The pods of lower priority that may be evicted from a row, most important first; plugins that spare some are noted
     in `sparing`."""
-    found, keepers = list[PodOnNode](), set[str]()
-    for each in tables.pods_on[row].values():
-        if lower(each, pod):
-            keeper = spared_by(pod, each)
-            if keeper:
-                keepers.add(keeper)
-            else:
-                found.append(each)
-    if keepers:
-        sparing[row] = frozenset(keepers)
-    found.sort(key=importance)
+    priority = pod.spec.priority or 0
+    found = [each for each in tables.pods_on[row].values() if each.priority < priority]
+    if plugins:
+        keepers = [spared_by(plugins, pod, each) for each in found]
+        if any(keepers):
+            sparing[row] = frozenset(each for each in keepers if each)
+            found = [each for each, keeper in zip(found, keepers, strict=True) if not keeper]
+    if len(found) > 1:
+        found.sort(key=importance)
     return found
 
 
@@ -143,7 +144,8 @@ def _inputs(tables: Tables, filters: Filters) -> Sequence[Sequence[int]] | None:
 
 def importance(pod: PodOnNode) -> tuple[int, float]:
     """Sort key, most important first: by priority, then by start time."""
-    return -pod.priority, started(pod.pod)
+    start = pod.pod.status.start_time
+    return -pod.priority, _seconds(start) if start else inf
 
 
 def started(pod: Pod) -> float:

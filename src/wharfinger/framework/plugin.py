@@ -401,6 +401,10 @@ class Plugin:
         """Whether the victim may be evicted for the preemptor. Priorities have been compared already."""
         return True
 
+    def spares_pods(self) -> bool:
+        """Whether `may_evict` may refuse anything now. Asked before every attempt to preempt, `may_evict` for every pod."""
+        return type(self).may_evict is not Plugin.may_evict
+
     def reserve(self, pod: Pod, row: int, prepared: Prepared | None) -> Status:
         """The pod is about to be assumed on a node; called before it is added to the tables."""
         return SUCCESS

@@ -68,7 +68,7 @@ class ReservationLedger:
         self._sizes = ReservedSizes(tables)
         self._first_seen = 0
         self._node_position = 0
-        self._needed = False  # whether there has ever been a reservation
+        self.needed = False  # whether there has ever been a reservation
         tables.listen(self, first=True)
 
     # -- reservations
@@ -78,8 +78,8 @@ class ReservationLedger:
         uid = reservation.metadata.uid
         if self.reservations.get(uid) is reservation:
             return  # already reported by another profile's plugin
-        if not self._needed:
-            self._needed = True
+        if not self.needed:
+            self.needed = True
             self._tables.changed(listeners=True)
         self.reservations[uid] = reservation
         old = self.holdings.get(uid)
@@ -232,7 +232,7 @@ class ReservationLedger:
         return self._uses.get(key)
 
     def concerned(self, shape: Shape) -> bool:
-        return self._needed
+        return self.needed
 
     def pod_added(self, pod: PodOnNode) -> None:
         row = pod.row

@@ -175,6 +175,9 @@ class ReservationPlugin(Plugin):
             return error(str(fault))
         return Using(self.tables, self.ledger, shape, demands, key.classes)
 
+    def spares_pods(self) -> bool:
+        return self.args.enable_preemption or self.ledger.needed
+
     def may_evict(self, preemptor: Pod, victim: PodOnNode) -> bool:
         if is_reservation(victim.pod):
             return False
