@@ -14,7 +14,7 @@ from wharfinger.engine.caches import CandidateCache
 from wharfinger.engine.evaluation import active_filters, overlays_on, unschedulable_rows
 from wharfinger.engine.outcome import Candidate, Diagnosis, PreemptionResult
 from wharfinger.engine.preparation import PreparedShape
-from wharfinger.engine.victims import NO_VICTIMS, DryRuns, Victims, lower, possible_victims, rank, spared_by
+from wharfinger.engine.victims import NO_VICTIMS, DryRuns, lower, possible_victims, spared_by
 from wharfinger.framework.columns import Rows
 from wharfinger.framework.plugin import Plugin, Prepared, Scope
 from wharfinger.framework.status import Code, Status, unresolvable
@@ -96,19 +96,14 @@ def _dry_run(
         # Filters of node scope need no simulation where they have accepted the row.
         runs = narrow if narrow is whole or answers.values.node_accepts(row) else whole
         possible = possible_victims(tables, pod, row, sparing, cache.sparing)
-        answer: Victims | Status = NO_VICTIMS
+        answer: Candidate | Status = NO_VICTIMS
         for overlay in (overlays_on(shape, row, evicting=True) if shape.overlays else (None,)) if possible else ():
-            answer = runs.victims_on(row, possible, overlay)
-            if not isinstance(answer, Status):
+            answer = runs.candidate_on(row, possible, overlay)
+            if isinstance(answer, Candidate):
                 break
-        found.append(answer if isinstance(answer, Status) else _candidate(tables.names[row], answer))
+        found.append(answer)
     cache.learn(unknown, found)
     return cache
-
-
-def _candidate(node: str, victims: Victims) -> Candidate:
-    pods, violations = victims
-    return Candidate(node, [each.pod for each in pods], violations, rank(pods, violations))
 
 
 def _ineligible(tables: Tables, pod: Pod, diagnosis: Diagnosis, sparing: Sequence[Plugin]) -> str:
