@@ -11,6 +11,7 @@ from wharfinger.api.fields import FieldError, describe
 from wharfinger.api.kubernetes_version import REFERENCE, KubernetesVersion
 from wharfinger.api.views import Pod
 from wharfinger.engine.answers import Answers
+from wharfinger.engine.cohort import Cohorts
 from wharfinger.engine.registry import known_plugins
 from wharfinger.framework.plugin import EXTENSION_POINTS, Args, Plugin
 from wharfinger.framework.shapes import Shape, Shapes
@@ -116,6 +117,7 @@ class Profile:
         ] = {}  # by plain shape: the shape of its pods that have neither annotations nor volumes
         self._settled_at = -1
         self._answers: dict[int, Answers] = {}
+        self._cohorts: Cohorts = {}
         self._last_answers: Answers | None = None
         self._last_pod: Pod | None = None  # `schedule` and `assume` ask for the same pod one after the other
         self._last_state = -1
@@ -168,7 +170,7 @@ class Profile:
             limit = max(8, self.MEMORY // (64 * self._tables.capacity))
             while len(self._answers) >= limit:
                 self._answers.pop(next(iter(self._answers))).close()
-            found = self._answers[shape.number] = Answers(self._tables, shape, self.at, self.weights)
+            found = self._answers[shape.number] = Answers(self._tables, shape, self.at, self.weights, self._cohorts)
         elif len(self._answers) > 1:
             # Dicts keep insertion order: inserting it again makes it the most recently used.
             self._answers[shape.number] = self._answers.pop(shape.number)
@@ -188,4 +190,5 @@ class Profile:
         for answers in self._answers.values():
             answers.close()
         self._answers.clear()
+        self._cohorts.clear()
         self._last_answers = None
