@@ -12,6 +12,7 @@ from wharfinger.api.kinds.builtin import EVENTS, NAMESPACES, NODES, PODS
 from wharfinger.api.registry import Document, Registry, Resource
 from wharfinger.client.http import HttpClient
 from wharfinger.client.informer import Informer
+from wharfinger.client.interface import Client, WatchEvent
 from wharfinger.dashboard.node_rows import NodeRows
 from wharfinger.dashboard.recent_events import EventInformer
 from wharfinger.dashboard.rights import Rights
@@ -51,6 +52,25 @@ def decisive_kinds() -> set[str]:
     """The kinds that the scheduler follows: without one of them, an explanation could be wrong."""
     observed = {kind for plugin in known_plugins().values() for kind in plugin.kinds}
     return {NODES.kind, PODS.kind, *OTHERS, *observed}
+
+
+class SharingInformer(Informer[Document]):
+    """Shares parts of documents as they come. Done after a long list, the memory of what is shared would be lost in small
+    pieces between that of the rest."""
+
+    def __init__(self, client: Client, resource: Resource, parts: SharedParts, *, namespace: str) -> None:
+        super().__init__(client, resource, dict, namespace=namespace)
+        self._parts = parts
+
+    def _collect(self, items: list[Document], page: Iterable[Document]) -> None:
+        for document in page:
+            self._parts.share(document)
+            items.append(document)
+
+    def _take(self, event: WatchEvent[Document]) -> None:
+        if event.object is not None:
+            self._parts.share(event.object)
+        super()._take(event)
 
 
 class ClusterState:
@@ -120,12 +140,10 @@ class ClusterState:
         if kind.resource == EVENTS:
             informer = EventInformer(self.client, namespace=namespace)
         else:
-            informer = Informer(self.client, kind.resource, dict, namespace=namespace)
+            informer = SharingInformer(self.client, kind.resource, self._parts, namespace=namespace)
         informer.optional = True
 
         def changed(old: Document | None, new: Document | None) -> None:
-            if new is not None:
-                self._parts.share(new)
             if kind.resource == PODS:
                 self.usage.pod_changed(old, new)
             elif kind.resource == NODES:
