@@ -70,20 +70,25 @@ class ProcessRun(msgspec.Struct, eq=False):
     writes_before_pause: int | None = None  # after so many writes of its own it stands still
     pause_for: float = 0.0  # seconds
     delayed: set[tuple[str, str, str]] = msgspec.field(default_factory=set)  # kind and key of writes that arrived late
-    _by_watch: dict[WatchedKind, str] = msgspec.field(default_factory=dict)  # the last version that each has seen
+    _by_watch: dict[str, dict[WatchedKind, int]] = msgspec.field(default_factory=dict)  # by kind, what each has seen
+    _seen: dict[str, int] = msgspec.field(default_factory=dict)
 
     def saw(self, watched: WatchedKind, version: str) -> None:
-        self._by_watch[watched] = version
+        """A process may watch a kind several times; what counts is the watch that lags behind."""
+        plural = watched[0]
+        watches = self._by_watch.setdefault(plural, {})
+        watches[watched] = int(version)
+        self._seen[plural] = min(watches.values())
 
     @property
     def seen(self) -> dict[str, int]:
-        """By kind: the version up to which it has seen all changes. A process may watch a kind several times; what counts
-        is the one that lags behind."""
-        found: dict[str, int] = {}
-        for (plural, *_), version in self._by_watch.items():
-            if version.isdigit():
-                found[plural] = min(int(version), found.get(plural, int(version)))
-        return found
+        """By kind: the version up to which it has seen all changes."""
+        return self._seen.copy()
+
+    @property
+    def kinds_seen(self) -> int:
+        """Of how many kinds it has seen something."""
+        return len(self._seen)
 
 
 class ProcessFaults:
