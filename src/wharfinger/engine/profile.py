@@ -107,6 +107,10 @@ class Profile:
         )
         self._no_keys = (None,) * len(self._keyed)
         self._keyed_without_volumes = tuple(plugin for plugin in self._keyed if not plugin.keys_volumes)
+        self._shape_keys = tuple(plugin.shape_key for plugin in self._keyed)
+        self._shape_keys_without_volumes = tuple(
+            None if plugin.keys_volumes else plugin.shape_key for plugin in self._keyed
+        )
         self._settled: dict[
             int, Shape
         ] = {}  # by plain shape: the shape of its pods that have neither annotations nor volumes
@@ -144,9 +148,8 @@ class Profile:
         return found
 
     def _with_keys(self, plain: Shape, pod: Pod) -> Shape:
-        if not pod.spec.volumes and all(plugin.shape_key(pod) is None for plugin in self._keyed_without_volumes):
-            return plain
-        keys: Hashable = tuple(plugin.shape_key(pod) for plugin in self._keyed)
+        shape_keys = self._shape_keys if pod.spec.volumes else self._shape_keys_without_volumes
+        keys: Hashable = tuple([None if shape_key is None else shape_key(pod) for shape_key in shape_keys])
         return plain if keys == self._no_keys else self._tables.shapes.extended(plain, pod, keys)
 
     def answers(self, shape: Shape) -> Answers:

@@ -402,10 +402,10 @@ class RowValues:
         if found is None or found[0] is not domains:
             self._combine()
             return
+        if found[1] == scorer.by_domain:
+            return
         gained = [(after - before) * scorer.weight for after, before in zip(found[1], scorer.by_domain, strict=True)]
         scorer.by_domain = found[1]
-        if not any(gained):
-            return
         if isinstance(self._front, DomainFronts) and scorer is self._by_domain:
             self._front.shift([each << SHIFT for each in gained])
             return
