@@ -51,7 +51,7 @@ test-kubernetes: $(READY)  ## the tests against a real Kubernetes, whose program
 test-predictions: $(READY)  ## random worlds on a real control plane, each stage predicted before it happens: WORLDS=5 SEED=31 STAGES=6 ALLOWED=0
 	@$(BIN)/python -m tests.kubernetes.binaries && $(BIN)/python -m tests.predictions --at-once 2 --attempts 2 --worlds $(or $(WORLDS),5) --seed $(or $(SEED),31) --stages $(or $(STAGES),6) --allowed $(or $(ALLOWED),0) || [ $$? -eq 75 ]
 
-test-node: $(READY)  ## real containers: a kubelet that joins `wharf up`, and a real cluster from nothing; needs root, containerd, runc, CNI plugins, nftables and busybox
+test-node: $(READY)  ## real containers: a kubelet that joins `wharf up`, and a real cluster from nothing; needs root, Go, runc, CNI plugins, nftables and busybox
 	@$(BIN)/python -m pytest -rs tests/real_node
 
 test-node-whole: $(READY)  ## also upgrade and restart under load, a reboot of the node, removal, and the Helm chart
