@@ -78,6 +78,8 @@ class Profile:
     """The plugins of one profile, and the answers cached for shapes."""
 
     MEMORY = 256 << 20  # bytes that cached answers may take, approximately
+    LEAST = 8  # shapes whose answers are kept in any case
+    RECOUNT = 64  # after so many new shapes, all answers are counted again
 
     def __init__(self, spec: ProfileSpec, tables: Tables, classes: Mapping[str, type[Plugin]]) -> None:
         self.name = spec.scheduler_name
@@ -118,6 +120,9 @@ class Profile:
         self._settled_at = -1
         self._answers: dict[int, Answers] = {}
         self._cohorts: Cohorts = {}
+        self._bytes = 0  # what the answers take, as of when they were counted
+        self._made = 0  # times that answers for a new shape were made
+        self._uncounted: list[Answers] = []  # they get their size when they are used for the first time
         self._last_answers: Answers | None = None
         self._last_pod: Pod | None = None  # `schedule` and `assume` ask for the same pod one after the other
         self._last_state = -1
@@ -167,22 +172,41 @@ class Profile:
         self._last_pod = None
         found = self._answers.get(shape.number)
         if found is None:
-            limit = max(8, self.MEMORY // (64 * self._tables.capacity))
-            while len(self._answers) >= limit:
-                self._answers.pop(next(iter(self._answers))).close()
+            self._make_room()
             found = self._answers[shape.number] = Answers(self._tables, shape, self.at, self.weights, self._cohorts)
+            self._uncounted.append(found)
         elif len(self._answers) > 1:
             # Dicts keep insertion order: inserting it again makes it the most recently used.
             self._answers[shape.number] = self._answers.pop(shape.number)
         self._last_answers = found
         return found
 
+    def _make_room(self) -> None:
+        """Drops the answers that were used longest ago if all together take too much memory."""
+        self._made += 1
+        if self._made % self.RECOUNT == 0:
+            self._uncounted = list(self._answers.values())
+        uncounted, self._uncounted = self._uncounted, []
+        for answers in uncounted:
+            if self._answers.get(answers.shape.number) is not answers:
+                continue
+            size = answers.size()
+            self._bytes += size - answers.counted
+            answers.counted = size
+        while self._bytes > self.MEMORY and len(self._answers) > self.LEAST:
+            self._drop(next(iter(self._answers)))
+
+    def _drop(self, number: int) -> None:
+        dropped = self._answers.pop(number)
+        self._bytes -= dropped.counted
+        dropped.close()
+
     def _drop_namespaces(self) -> None:
         """Drops what was prepared for namespaces that changed."""
         changed = self._versions.of_namespace
         for number, answers in list(self._answers.items()):
             if changed.get(answers.shape.namespace, 0) > self._namespaces:
-                self._answers.pop(number).close()
+                self._drop(number)
         self._namespaces = self._versions.namespaces
         self._last_answers = None
 
@@ -190,5 +214,6 @@ class Profile:
         for answers in self._answers.values():
             answers.close()
         self._answers.clear()
+        self._bytes = 0
         self._cohorts.clear()
         self._last_answers = None
