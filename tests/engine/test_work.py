@@ -84,6 +84,20 @@ def test_answers_for_plain_shapes_take_eighteen_bytes_for_each_row() -> None:
     assert answers.size() == Answers.BASE + 18 * engine.tables.capacity
 
 
+def test_some_answers_are_kept_where_pods_of_too_many_shapes_come_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine()
+    for document in WORKLOADS["ManyShapes"].node_documents(NODES):
+        engine.set_node(view(document, Node))
+    pods = [view(document, Pod) for document in WORKLOADS["ManyShapes"].measured_documents(60)]
+    monkeypatch.setattr(Profile, "MEMORY", 40 * (Answers.BASE + 18 * engine.tables.capacity))
+    for pod in pods * 3:
+        engine.schedule(pod)
+    rebuilt = engine.tables.work.rebuilt
+    for pod in pods:
+        engine.schedule(pod)
+    assert engine.tables.work.rebuilt - rebuilt < 30
+
+
 def test_the_answers_used_longest_ago_are_dropped_when_all_take_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = Engine()
     for document in WORKLOADS["ManyShapes"].node_documents(NODES):

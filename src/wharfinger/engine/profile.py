@@ -121,6 +121,7 @@ class Profile:
         self._answers: dict[int, Answers] = {}
         self._cohorts: Cohorts = {}
         self._bytes = 0  # what the answers take, as of when they were counted
+        self._dropped: dict[int, None] = {}  # the shapes whose answers were dropped last, for lack of memory
         self._made = 0  # times that answers for a new shape were made
         self._uncounted: list[Answers] = []  # they get their size when they are used for the first time
         self._last_answers: Answers | None = None
@@ -172,7 +173,7 @@ class Profile:
         self._last_pod = None
         found = self._answers.get(shape.number)
         if found is None:
-            self._make_room()
+            self._make_room(shape)
             found = self._answers[shape.number] = Answers(self._tables, shape, self.at, self.weights, self._cohorts)
             self._uncounted.append(found)
         elif len(self._answers) > 1:
@@ -181,8 +182,9 @@ class Profile:
         self._last_answers = found
         return found
 
-    def _make_room(self) -> None:
-        """Drops the answers that were used longest ago if all together take too much memory."""
+    def _make_room(self, shape: Shape) -> None:
+        """Drops answers if all together take too much memory: those that were used longest ago. Where pods of too many shapes
+        come in turn, these are the ones that are needed next, so then it is those that were used last."""
         self._made += 1
         if self._made % self.RECOUNT == 0:
             self._uncounted = list(self._answers.values())
@@ -193,8 +195,14 @@ class Profile:
             size = answers.size()
             self._bytes += size - answers.counted
             answers.counted = size
+        in_turn = shape.number in self._dropped
         while self._bytes > self.MEMORY and len(self._answers) > self.LEAST:
-            self._drop(next(iter(self._answers)))
+            number = next(reversed(self._answers) if in_turn else iter(self._answers))
+            self._drop(number)
+            self._dropped[number] = None
+        while len(self._dropped) > 2 * len(self._answers):
+            del self._dropped[next(iter(self._dropped))]
+        self._dropped.pop(shape.number, None)
 
     def _drop(self, number: int) -> None:
         dropped = self._answers.pop(number)
