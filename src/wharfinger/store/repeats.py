@@ -56,6 +56,7 @@ class RepeatedWrites:
         self._writer = writer
         self._known: dict[tuple[object, ...], bytes] = {}
         self._labels: dict[bytes, Mapping[str, str]] = {}  # of new pods, by what follows their identity
+        self._moment: tuple[int, str] = (0, "")  # the settings and the time of what is remembered
 
     # -- creations
 
@@ -227,12 +228,15 @@ class RepeatedWrites:
         """What every outcome depends on. New objects and conditions have the time, in seconds; reviewers may be added while
         the chain is in use."""
         chain = self._writer.chain
+        moment = (self._writer.ledger.settings, self._writer.identities.time())
+        if moment != self._moment:
+            self._moment = moment
+            self._forget()  # none of it applies any more
         return (
             call.namespace,
             call.user.name,
             call.user.groups,
-            self._writer.ledger.settings,
-            self._writer.identities.time(),
+            *moment,
             len(chain.mutating),
             len(chain.validating),
             len(chain.final),
@@ -246,9 +250,12 @@ class RepeatedWrites:
 
     def _remember(self, write: RepeatableWrite, outcome: bytes) -> None:
         if len(self._known) >= _MOST:
-            self._known.clear()
-            self._labels.clear()
+            self._forget()
         self._known[write.key] = outcome
+
+    def _forget(self) -> None:
+        self._known.clear()
+        self._labels.clear()
 
 
 def _is_plain(call: Call, subresource: str = "") -> bool:
