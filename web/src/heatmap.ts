@@ -132,7 +132,7 @@ export interface Painted {
 
 export function paint(context: CanvasRenderingContext2D, made: Layout, what: Painted, style: { text: string; quiet: string }): void {
   context.clearRect(0, 0, made.width, made.height);
-  const gap = made.cell > 14 ? 3 : 1;
+  const gap = made.cell > 14 ? 3 : made.cell > 5 ? 1 : 0;
   const size = made.cell - gap;
   const withLabels = made.cell >= 56;
   for (const group of made.groups) {

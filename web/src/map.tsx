@@ -187,8 +187,8 @@ export function Legend(props: { measure: Measure; nodes: NodeColumns; theme: str
       <span>0%</span>
       <span class="ramp" aria-hidden="true" />
       <span>100%</span>
-      <span>· a line through a cell: not ready or cordoned</span>
-      {props.measure === "devices" && <span>· grey: no devices</span>}
+      <span>a line through a cell: not ready or cordoned</span>
+      {props.measure === "devices" && <span>grey: no devices</span>}
     </div>
   );
 }

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from wharfinger.engine.outcome import Explanation, PreemptionResult
     from wharfinger.scheduler.configuration import SchedulerConfiguration
 
+ANSWERS = 32 << 20  # bytes that each profile may keep of what it computed; verdicts are kept elsewhere
 BEST = 25  # nodes whose scores are listed
 NAMED = 200  # nodes named for each reason
 DETAILED = 250  # nodes of each reason that are looked at more closely, and...
@@ -38,6 +39,8 @@ class Follower:
         from wharfinger.dashboard.following import FollowingScheduler
 
         self._scheduler = FollowingScheduler(client, clock, configuration, registry)
+        for profile in self._scheduler.engine.profiles.values():
+            profile.MEMORY = ANSWERS
         self._loading: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -171,7 +174,7 @@ class Follower:
             "notes": notes,
             "nodeCount": engine.tables.node_count,
             "refused": _refused(engine, asked, explanation.refused),
-            "scores": _scores(explanation, compared),
+            "scores": _scores(explanation, decision.node or "", compared),
             "feasible": len(explanation.scores),
             "preemption": _preemption(preemption),
         }
@@ -206,8 +209,9 @@ def _refused(engine: Engine, pod: Pod, refused: Mapping[str, Status]) -> list[Do
     return found
 
 
-def _scores(explanation: Explanation, compared: tuple[str, ...]) -> list[Document]:
-    ranked = sorted(explanation.scores, key=lambda name: (-explanation.total(name), name))
+def _scores(explanation: Explanation, choice: str, compared: tuple[str, ...]) -> list[Document]:
+    """The best nodes; of equal ones, the choice first."""
+    ranked = sorted(explanation.scores, key=lambda name: (-explanation.total(name), name != choice, name))
     shown = dict.fromkeys((*ranked[:BEST], *(name for name in compared if name in explanation.scores)))
     return [{"node": name, "total": explanation.total(name), "scores": explanation.scores[name]} for name in shown]
 

@@ -248,26 +248,28 @@ function View(props: { film: Film; follow?: boolean }): JSX.Element {
           {nodes.names.length ? <HeatMap nodes={columns} measure="cpu" group="" filter="" height={220} dense onOpen={() => undefined} /> : <Empty title="Before the dashboard started, only totals are known." />}
         </Card>
       </div>
-      <Card span={5} title="Events until then" note="latest first" bare>
-        {near.length ? (
-          <ul class="list tall" tabIndex={0} aria-label="Events">
-            {near.map((event, index) => (
-              <li key={index}>
-                <span class="title">
-                  <button class="link small" onClick={() => setChosen(nearest(shown.time, event.time))}>
-                    {clock(event.time)}
-                  </button>
-                  <span class={`badge ${event.type === "Warning" ? "warn" : ""}`}>{event.reason}</span>
-                  <b>{event.kind === "Pod" && props.follow ? <Link to={why(event)}>{full(event)}</Link> : `${event.kind} ${full(event)}`}</b>
-                </span>
-                <span class="small quiet wrap">{event.message}</span>
-              </li>
-            ))}
-          </ul>
-        ) : (
-          <Empty title="No event is known of that time." />
-        )}
-      </Card>
+      <div class="s5 stack">
+        <Card title="Events until then" note="latest first" bare>
+          {near.length ? (
+            <ul class="list tall" tabIndex={0} aria-label="Events">
+              {near.map((event, index) => (
+                <li key={index}>
+                  <span class="title">
+                    <button class="link small" onClick={() => setChosen(nearest(shown.time, event.time))}>
+                      {clock(event.time)}
+                    </button>
+                    <span class={`badge ${event.type === "Warning" ? "warn" : ""}`}>{event.reason}</span>
+                    <b>{event.kind === "Pod" && props.follow ? <Link to={why(event)}>{full(event)}</Link> : `${event.kind} ${full(event)}`}</b>
+                  </span>
+                  <span class="small quiet wrap">{event.message}</span>
+                </li>
+              ))}
+            </ul>
+          ) : (
+            <Empty title="No event is known of that time." />
+          )}
+        </Card>
+      </div>
     </div>
   );
 }

@@ -316,7 +316,7 @@ function Compare(props: { found: Explanation; compare: string }): JSX.Element {
                 )}
                 {plugins.map((plugin) => (
                   <tr key={plugin}>
-                    <td>{plugin}</td>
+                    <td class="plugin">{plugin}</td>
                     {shown.map(({ name, on }) => (
                       <td key={name} class="number mono">
                         {on?.scores?.[plugin]?.toLocaleString("en") ?? "–"}
