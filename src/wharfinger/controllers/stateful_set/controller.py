@@ -112,7 +112,7 @@ class StatefulSetController(PodOwner):
         if not free:
             return False
         pod = self._pod(spec, revision, name, number)
-        with suppress(AlreadyExists):  # not in the cache yet, or not ours: its deletion is an event
+        with suppress(AlreadyExists):  # not in the cache yet, or not ours: see `_pod_deleted`
             await self.create_pod(document, pod)
         return True
 
@@ -203,6 +203,14 @@ class StatefulSetController(PodOwner):
             return False
         self._awaited.pop(key, None)
         return True
+
+    def _pod_deleted(self, pod: Pod) -> None:
+        """A pod that is not ours, such as one that was released, may have had the name of one of ours."""
+        super()._pod_deleted(pod)
+        name, _, number = pod.metadata.name.rpartition("-")
+        namesake = self.owners.get(name, pod.metadata.namespace) if number.isdigit() else None
+        if namesake is not None and self.owner_of(pod.metadata) is None:
+            self.enqueue_soon(namesake)
 
     def _claim_changed(self, claim: PersistentVolumeClaim) -> None:
         waiting = self._awaited.pop(claim.metadata.key, None)
