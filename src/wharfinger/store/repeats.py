@@ -75,6 +75,7 @@ class RepeatedWrites:
         self._pods: dict[OutcomeKey, PodContent] = {}  # of creations
         self._statuses: dict[OutcomeKey, StatusPattern] = {}  # of bindings and status patches
         self._events: dict[OutcomeKey, EventPattern] = {}
+        self._settings, self._time = 0, ""  # when what is remembered was so
 
     # -- creations
 
@@ -253,12 +254,19 @@ class RepeatedWrites:
         """What every outcome depends on. New pods and conditions have the time, in seconds; reviewers may be added while the
         chain is in use."""
         chain = self._writer.chain
+        settings, time = self._writer.ledger.settings, self._writer.identities.time()
+        if (settings, time) != (self._settings, self._time):
+            self._pods.clear()  # none of it applies any more
+            self._statuses.clear()
+            if settings != self._settings:
+                self._events.clear()
+            self._settings, self._time = settings, time
         return (
             call.namespace,
             call.user.name,
             call.user.groups,
-            self._writer.ledger.settings,
-            self._writer.identities.time() if timed else "",
+            settings,
+            time if timed else "",
             len(chain.mutating),
             len(chain.validating),
             len(chain.final),
