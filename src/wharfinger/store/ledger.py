@@ -193,17 +193,25 @@ class WriteLedger:
         uid: str,
         rest: bytes,
         before: StoredObject | None,
-        labels: Mapping[str, str],
+        labels: Mapping[str, str] | None,
+        fields: tuple[str, ...] | None,
     ) -> StoredObject:
-        """Accepts a new state of an object that is encoded already: `rest` follows its version, see `head_of`."""
+        """Accepts a new state of an object that is encoded already: `rest` follows its version, see `head_of`. Labels and
+        selectable fields that are None are read from it when they are needed."""
         version = self._next()
         data = head_of(kind.storage, namespace, name, uid, version) + rest
         self._check_size(data)
         collection = self.collection(kind.group, kind.plural)
         created = before.created if before is not None else version
-        stored = StoredObject(namespace, name, uid, version, data, created, labels)
+        stored = StoredObject(namespace, name, uid, version, data, created, labels, fields)
         self._publish(kind, collection, before, stored)
         return stored
+
+    def replace(
+        self, kind: Kind, before: StoredObject, rest: bytes, fields: tuple[str, ...] | None = None
+    ) -> StoredObject:
+        """Accepts a new state, with the same labels, of an object that is encoded already."""
+        return self.put_data(kind, before.namespace, before.name, before.uid, rest, before, before._labels, fields)
 
     def _check_size(self, data: bytes) -> None:
         if len(data) > MAX_OBJECT:

@@ -1,12 +1,13 @@
 """Writes that repeat earlier ones: of fifty pods of a ReplicaSet, only the first goes through admission and validation.
 
-The pods of a workload are created, bound and reported in the same way, and so are their events. Such writes differ in
-names, uids, nodes and addresses, which no rule treats differently as long as they are well-formed. What became of the first
-write is remembered, and a repetition is written as bytes, without decoding the object.
+The pods of a workload are created and reported in the same way, and so are their events. Such writes differ in names,
+uids, nodes and addresses, which no rule treats differently as long as they are well-formed. What became of the first write
+is remembered, and a repetition is written as bytes, without decoding the object. (Bindings are always written as bytes.)
 
 An outcome is remembered only if no reviewer looks at anything but the request and settings (`Chain.repeats`), and only
-until a setting changes: an object of any kind but those that change all the time. Before it is remembered, the repetition
-is computed for the first write too, and must give the same bytes.
+until a setting changes: an object of any kind but those that change all the time. It also has the time of the write, so it
+is forgotten at the end of that second. Before it is remembered, the repetition is computed for the first write too, and
+must give the same bytes.
 """
 
 from __future__ import annotations
@@ -19,43 +20,42 @@ import msgspec
 from wharfinger.admission.request import Request
 from wharfinger.api.kinds.builtin import EVENTS, PODS
 from wharfinger.api.known_specs import spec_pattern
-from wharfinger.api.names import dns_subdomain
+from wharfinger.api.names import dns_label, dns_subdomain
 from wharfinger.api.registry import Document, Kind
 from wharfinger.api.requests import PatchType
 from wharfinger.store.objects import StoredObject, Written, encode, head_of
+from wharfinger.store.pod_bytes import PodBytes, split_pod
 from wharfinger.store.writes import Call, RepeatableWrite, Writer
 
 _MOST = 8192  # remembered outcomes
+_MOST_BYTES = 16 * 1024 * 1024  # of their requests and objects
+_LONGEST = 32 * 1024  # bytes of an object that is remembered
 _ADDRESS = b'"$address"'  # in place of the address of a pod
-_END_OF_SPEC = b'},"status":'
 _NO_LABELS: Mapping[str, str] = {}
 _TEXTS = ("name", "uid", "resourceVersion")  # of the object that an event is about
 _EVENT_METADATA = {"name", "namespace"}
-_BINDING_METADATA = {"name", "namespace", "uid"}
 
 
-class _Status(msgspec.Struct, gc=False):
-    status: msgspec.Raw = msgspec.Raw()
+class _Outcome(msgspec.Struct, frozen=True, gc=False):
+    """What became of a write: the status of a changed pod, or what follows the identity of a new object."""
 
-
-_decode_status = msgspec.json.Decoder(_Status).decode
-
-
-class _Parts(msgspec.Struct, frozen=True, gc=False):
-    """A stored pod as bytes: the head with its identity and version, the rest of metadata and spec, and the status."""
-
-    middle: bytes
-    status: bytes
-    pattern: bytes  # the middle without the name of the node
+    data: bytes
+    labels: Mapping[str, str] = _NO_LABELS
+    fields: tuple[str, ...] | None = None
 
 
 class RepeatedWrites:
     """The outcomes of earlier writes to one store, by everything that they depend on."""
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: Writer, sightings: int = 1) -> None:
+        """An outcome is remembered when the same write was seen so often, 1 or 2 times: to remember it takes time, which is
+        lost if all writes differ."""
         self._writer = writer
-        self._known: dict[tuple[object, ...], bytes] = {}
-        self._labels: dict[bytes, Mapping[str, str]] = {}  # of new pods, by what follows their identity
+        self._at_once = sightings < 2
+        self._seen: set[int] = set()  # hashes of writes of the epoch
+        self._epoch: tuple[object, ...] = ()
+        self._known: dict[tuple[object, ...], _Outcome] = {}  # of the epoch
+        self._bytes = 0  # of requests and outcomes
 
     # -- creations
 
@@ -65,7 +65,7 @@ class RepeatedWrites:
             return None
         if call.resource == PODS:
             return self._create_pod(call, document)
-        if call.resource == EVENTS:
+        if call.resource == EVENTS and not call.options:
             return self._create_event(call, document)
         return None
 
@@ -77,35 +77,37 @@ class RepeatedWrites:
         rest = stored.data.removeprefix(_head(call.kind, stored, stored.version))
         if call.resource == EVENTS:
             if rest == self._event_rest(write.given):
-                self._remember(write, b"")
+                self._remember(write, _Outcome(b""))
         elif stored.name.encode() not in rest and stored.uid.encode() not in rest and len(rest) < len(stored.data):
-            self._remember(write, rest)
-            self._labels[rest] = stored.labels
+            self._remember(write, _Outcome(rest, stored.labels, stored._fields))
 
     def _create_pod(self, call: Call, document: Document) -> Written | None:
-        """Only pods with generated names and uids, which are new and valid."""
+        """The name is generated, or given and certain to be valid."""
         metadata = document.get("metadata")
-        prefix = metadata.get("generateName") if isinstance(metadata, dict) else None
-        if not isinstance(metadata, dict) or not isinstance(prefix, str) or not prefix:
+        if not isinstance(metadata, dict) or not call.namespace or metadata.get("uid"):
             return None
-        if metadata.get("name") or metadata.get("uid"):
+        name, prefix = metadata.get("name"), metadata.get("generateName")
+        if name:
+            if type(name) is not str or dns_label(name) or call.name not in ("", name):
+                return None
+            document = {**document, "metadata": {**metadata, "name": ""}}
+        elif not prefix or type(prefix) is not str:
             return None
-        try:
-            key = (*self._basis(call), encode(document))
-        except (TypeError, ValueError, msgspec.MsgspecError):
+        key = self._key(call, "create", document)
+        if key is None:
             return None
-        rest = self._known.get(key)
-        if rest is None or not call.namespace:
-            call.repeats = RepeatableWrite(key, document)
+        known = self._known.get(key)
+        if known is None:
+            call.repeats = self._repeatable(call, key, document)
             return None
         identities = self._writer.identities
         uid = identities.uid()
-        call.name = identities.name(prefix)
+        call.name = name or identities.name(str(prefix))
         self._writer.check_namespace(call)
         if (before := self._writer.latest(call.kind, call.namespace, call.name)) is not None:
             raise self._writer.taken(call, before)
         stored = self._writer.ledger.put_data(
-            call.kind, call.namespace, call.name, uid, rest, None, self._labels.get(rest, _NO_LABELS)
+            call.kind, call.namespace, call.name, uid, known.data, None, known.labels, known.fields
         )
         return Written(None, stored.data, True)
 
@@ -125,9 +127,11 @@ class RepeatedWrites:
             "involvedObject": {**about, "name": "", "uid": "", "resourceVersion": ""},
             "message": "",
         }
-        key = (*self._basis(call), encode(shape))
+        key = self._key(call, "create", shape)
+        if key is None:
+            return None
         if key not in self._known:
-            call.repeats = RepeatableWrite(key, document)
+            call.repeats = self._repeatable(call, key, document)
             return None
         rest = self._event_rest(document)
         if (
@@ -138,7 +142,7 @@ class RepeatedWrites:
             return None
         uid = self._writer.identities.uid()
         self._writer.check_namespace(call)
-        stored = self._writer.ledger.put_data(call.kind, call.namespace, name, uid, rest, None, _NO_LABELS)
+        stored = self._writer.ledger.put_data(call.kind, call.namespace, name, uid, rest, None, _NO_LABELS, None)
         return Written(None, stored.data, True)
 
     def _event_rest(self, document: Document) -> bytes:
@@ -151,26 +155,31 @@ class RepeatedWrites:
         """Changes the status of a pod as that of an earlier one; None if that has to be done in full."""
         if call.subresource != "status" or call.resource != PODS or type is not PatchType.STRATEGIC:
             return None
-        if not _is_plain(call, "status") or not isinstance(patch, dict) or patch.keys() != {"metadata", "status"}:
+        if not _is_plain(call, "status") or call.options or not isinstance(patch, dict):
+            return None
+        if patch.keys() != {"metadata", "status"}:
             return None
         stored = self._writer.latest(call.kind, call.namespace, call.name)
         if stored is None or patch["metadata"] != {"uid": stored.uid} or not isinstance(patch["status"], dict):
             return None
         parts = _parts(call.kind, stored)
-        if parts is None:
+        if parts is None or b'"managedFields"' in parts.middle:
             return None
         change, address = encode(patch["status"]), _address(patch["status"])
         if address:
             if address in parts.status:
                 return None
             change = change.replace(address, _ADDRESS)
-        key = (*self._basis(call), "status", parts.pattern, parts.status, change)
+        key = self._key(call, "status", change, spec_pattern(parts.middle).data, parts.status)
+        if key is None:
+            return None
         known = self._known.get(key)
         if known is None:
-            call.repeats = RepeatableWrite(key, patch)
+            call.repeats = self._repeatable(call, key, patch)
             return None
-        status = known.replace(_ADDRESS, address) if address else known
-        return Written(None, self._put(call, stored, parts.middle, status).data)
+        status = known.data.replace(_ADDRESS, address) if address else known.data
+        after = self._writer.ledger.replace(call.kind, stored, b"%b%b}" % (parts.middle, status))
+        return Written(None, after.data)
 
     def learn_patch(self, call: Call, request: Request, before: StoredObject, after: StoredObject) -> None:
         """Remembers what became of a change of a status that was done in full."""
@@ -180,112 +189,72 @@ class RepeatedWrites:
         old, new = _parts(call.kind, before), _parts(call.kind, after)
         if old is not None and new is not None and old.middle == new.middle and _ADDRESS not in new.status:
             address = _address(write.given["status"])
-            self._remember(write, new.status.replace(address, _ADDRESS) if address else new.status)
-
-    def bind(self, call: Call, document: Document) -> bool:
-        """Binds a pod as an earlier one; False if that has to be done in full."""
-        if call.resource != PODS or not _is_plain(call, "binding") or not isinstance(document, dict):
-            return False
-        metadata, target = document.get("metadata"), document.get("target")
-        if not isinstance(metadata, dict) or metadata.keys() != _BINDING_METADATA or not isinstance(target, dict):
-            return False
-        stored = self._writer.latest(call.kind, call.namespace, call.name)
-        identity = {"name": call.name, "namespace": call.namespace}
-        if stored is None or metadata != {**identity, "uid": stored.uid}:
-            return False
-        parts = _parts(call.kind, stored)
-        middle = None if parts is None else _bound(parts.middle, target.get("name"))
-        if parts is None or middle is None:
-            return False
-        shape = encode({**document, "metadata": None, "target": {**target, "name": ""}})
-        key = (*self._basis(call), "binding", parts.pattern, parts.status, shape)
-        status = self._known.get(key)
-        if status is None:
-            call.repeats = RepeatableWrite(key, document)
-            return False
-        self._put(call, stored, middle, status)
-        return True
-
-    def learn_binding(self, call: Call, request: Request, before: StoredObject, after: StoredObject) -> None:
-        """Remembers what became of a binding that was done in full."""
-        write = self._learnt(call, request)
-        if write is None:
-            return
-        old, new = _parts(call.kind, before), _parts(call.kind, after)
-        if old is not None and new is not None and new.middle == _bound(old.middle, write.given["target"]["name"]):
-            self._remember(write, new.status)
-
-    def _put(self, call: Call, stored: StoredObject, middle: bytes, status: bytes) -> StoredObject:
-        rest = b"%b%b}" % (middle, status)
-        return self._writer.ledger.put_data(
-            call.kind, stored.namespace, stored.name, stored.uid, rest, stored, stored.labels
-        )
+            self._remember(write, _Outcome(new.status.replace(address, _ADDRESS) if address else new.status))
 
     # -- what is remembered
 
-    def _basis(self, call: Call) -> tuple[object, ...]:
-        """What every outcome depends on. New objects and conditions have the time, in seconds; reviewers may be added while
-        the chain is in use."""
-        chain = self._writer.chain
-        return (
-            call.namespace,
-            call.user.name,
-            call.user.groups,
-            self._writer.ledger.settings,
-            self._writer.identities.time(),
-            len(chain.mutating),
-            len(chain.validating),
-            len(chain.final),
-        )
+    def _key(self, call: Call, what: str, given: Any, *before: bytes) -> tuple[object, ...] | None:
+        """What the outcome of a write depends on within an epoch; None if that is too long, or cannot be encoded."""
+        self._begin_epoch()
+        try:
+            data = given if isinstance(given, bytes) else encode(given)
+        except (TypeError, ValueError, msgspec.MsgspecError):
+            return None
+        if len(data) > _LONGEST or any(len(part) > _LONGEST for part in before):
+            return None
+        user = call.user
+        manager = call.options.get("fieldManager") if call.options else None
+        extra = tuple(user.extra.items()) if user.extra else ()
+        return (what, data, *before, call.namespace, manager, user.name, user.groups, user.uid, extra)
+
+    def _begin_epoch(self) -> None:
+        """What every outcome depends on: the settings, the reviewers, which may be added while the chain is in use, and the
+        time, which new objects and conditions have in seconds."""
+        writer = self._writer
+        epoch = (writer.ledger.settings, writer.identities.time(), writer.chain.size)
+        if epoch != self._epoch:
+            self._epoch, self._bytes = epoch, 0
+            self._known.clear()
+            self._seen.clear()
+
+    def _repeatable(self, call: Call, key: tuple[object, ...], given: Any) -> RepeatableWrite | None:
+        if not self._at_once and (seen := hash(key)) not in self._seen:
+            self._seen.add(seen)
+            return None
+        return RepeatableWrite(self._epoch, key, given, len(call.audit or ()))
 
     def _learnt(self, call: Call, request: Request) -> RepeatableWrite | None:
         write, call.repeats = call.repeats, None
-        if write is None or call.warnings or not self._writer.chain.repeats(request):
+        if write is None or call.warnings or len(call.audit or ()) != write.annotations:
             return None
-        return write
+        return write if self._writer.chain.repeats(request) else None
 
-    def _remember(self, write: RepeatableWrite, outcome: bytes) -> None:
-        if len(self._known) >= _MOST:
+    def _remember(self, write: RepeatableWrite, outcome: _Outcome) -> None:
+        self._begin_epoch()
+        size = len(outcome.data) + sum(len(part) for part in write.key if isinstance(part, bytes))
+        if write.epoch != self._epoch or len(outcome.data) > _LONGEST:
+            return
+        if len(self._known) >= _MOST or self._bytes + size > _MOST_BYTES:
             self._known.clear()
-            self._labels.clear()
+            self._bytes = 0
         self._known[write.key] = outcome
+        self._bytes += size
 
 
 def _is_plain(call: Call, subresource: str = "") -> bool:
-    return not (
-        call.subresource != subresource
-        or call.dry_run
-        or call.options
-        or call.audit is not None
-        or call.user.extra
-        or call.user.uid
-    )
+    return call.subresource == subresource and not call.dry_run and call.options.keys() <= _PLAIN_OPTIONS
+
+
+_PLAIN_OPTIONS = {"fieldManager"}
 
 
 def _head(kind: Kind, stored: StoredObject, version: int) -> bytes:
     return head_of(kind.storage, stored.namespace, stored.name, stored.uid, version)
 
 
-def _parts(kind: Kind, stored: StoredObject) -> _Parts | None:
+def _parts(kind: Kind, stored: StoredObject) -> PodBytes | None:
     """None if the pod has something that takes part in more rules, or is not stored in the usual order."""
-    data = stored.data
-    head = _head(kind, stored, stored.version)
-    if b'"managedFields"' in data or b'"deletionTimestamp"' in data or not data.startswith(head):
-        return None
-    status = bytes(_decode_status(data).status)
-    if not status or not data.endswith(b'"status":%b}' % status):
-        return None
-    middle = data[len(head) : -len(status) - 1]
-    return _Parts(middle, status, spec_pattern(middle).data)
-
-
-def _bound(middle: bytes, node: object) -> bytes | None:
-    """Metadata and spec of a pod with the name of a node at the end; None if it cannot be bound so."""
-    if type(node) is not str or dns_subdomain(node) or len(node) > 63:
-        return None
-    if b'"nodeName"' in middle or b'"schedulingGates"' in middle or not middle.endswith(_END_OF_SPEC):
-        return None
-    return b'%b,"nodeName":"%b"%b' % (middle.removesuffix(_END_OF_SPEC), node.encode(), _END_OF_SPEC)
+    return None if b'"deletionTimestamp"' in stored.data else split_pod(kind, stored)
 
 
 def _address(status: Document) -> bytes:

@@ -33,7 +33,7 @@ from wharfinger.store.pods import Pods
 from wharfinger.store.repeats import RepeatedWrites
 from wharfinger.store.scale import scale_of, scaled
 from wharfinger.store.selection import ObjectSelector
-from wharfinger.store.versions import copy, encoded, kind_of, outgoing, present, served_as_is
+from wharfinger.store.versions import converted, copy, encoded, kind_of, outgoing, present, present_all, served_as_is
 from wharfinger.store.watch import Watch
 from wharfinger.store.writes import Call, Writer
 
@@ -55,10 +55,10 @@ class Store(WriteVerbs[Written]):
         limits: Limits | None = None,
         bookmark_every: float = 60.0,
         keep_identity: bool = False,
-        short_ways: bool = False,
+        short_ways: int = 0,
     ) -> None:
         """With `keep_identity`, new objects keep the uid and timestamps they bring, as a simulation of a snapshot needs.
-        With `short_ways`, writes that repeat earlier ones are not reviewed again: see `wharfinger.store.repeats`."""
+        With `short_ways`, writes that repeat so many earlier ones are not reviewed again: see `wharfinger.store.repeats`."""
         self.registry = registry
         self.chain = chain if chain is not None else Chain()
         self.now = now
@@ -68,7 +68,7 @@ class Store(WriteVerbs[Written]):
             registry, self.chain, self._ledger, Identities(now, source or random.Random(), keep_given=keep_identity)
         )
         if short_ways:
-            self._writer.repeated = RepeatedWrites(self._writer)
+            self._writer.repeated = RepeatedWrites(self._writer, short_ways)
         self.computed: dict[tuple[str, str], Compute] = {}  # by group and plural, for kinds that are computed
         self._deleter = Deleter(self._writer)
         self._pods = Pods(self._writer, self._deleter)
@@ -108,6 +108,8 @@ class Store(WriteVerbs[Written]):
         stored = collection.visible.objects.get(key_of(namespace if kind.namespaced else "", name))
         if stored is None:
             raise not_found(resource.group, kind.plural, name)
+        if kind.conversion is not None:
+            return (await present_all(kind, resource, [stored]))[0]
         return present(kind, resource, stored)
 
     async def get_subresource(self, resource: Resource, name: str, namespace: str, subresource: str) -> Document:
@@ -117,7 +119,7 @@ class Store(WriteVerbs[Written]):
         if subresource == "scale":
             return scale_of(kind, document)
         self._check_subresource(kind, subresource)
-        return outgoing(kind, resource, document)
+        return await converted(lambda: outgoing(kind, resource, document))
 
     async def list(
         self,
@@ -150,7 +152,7 @@ class Store(WriteVerbs[Written]):
             version_match=version_match,
         )
         if not served_as_is(kind, resource):
-            listing = replace(listing, items=[present(kind, resource, stored) for stored in listing.items])
+            listing = replace(listing, items=await present_all(kind, resource, listing.items))
         return listing
 
     def _compute(self, kind: Kind, namespace: str) -> Iterator[StoredObject]:
@@ -195,7 +197,8 @@ class Store(WriteVerbs[Written]):
             after=after,
             initial_events=initial_events,
             bookmark_every=self._bookmark_every if bookmarks else None,
-            present=(lambda stored: present(kind, resource, stored)) if converts else None,
+            present=(lambda stored: present(kind, resource, stored)) if converts and kind.conversion is None else None,
+            present_all=(lambda items: present_all(kind, resource, items)) if converts and kind.conversion else None,
         )
 
     def _selected(
@@ -317,6 +320,7 @@ class Store(WriteVerbs[Written]):
         if self._writer.repeated is not None and finish is None:
             known = self._writer.repeated.patch(call, patch, type)
             if known is not None:
+                await self._ledger.settled()
                 return known
         given = encoded(patch)
         nulls = b"null" in given  # stored documents hold none, so the patched one can get them only from the patch
@@ -381,7 +385,7 @@ class Store(WriteVerbs[Written]):
         """Stores an object that another server stored, as it is: see `wharfinger.store.restoring`."""
         from wharfinger.store.restoring import restore
 
-        stored = restore(self.registry, self._ledger, resource, document)
+        stored = await converted(lambda: restore(self.registry, self._ledger, resource, document))
         await self._ledger.settled()
         return stored
 
