@@ -11,7 +11,7 @@ EMPTY :=
 SPACE := $(EMPTY) $(EMPTY)
 COMMA := ,
 
-.PHONY: help run web test test-web test-without-systems test-kubernetes test-predictions test-scenarios-embedded test-solver test-node test-node-whole test-conformance test-conformance-node bench-kubernetes bench-apiserver bench-dashboard bench-memory bench-instructions image chart reference docs man release check-wheels test-pythons lint format setup bench fuzz fuzz-api fuzz-kills soak lock clean
+.PHONY: help run web test test-web test-without-systems test-kubernetes test-predictions test-scenarios-embedded test-solver test-node test-node-whole test-conformance test-conformance-node bench-kubernetes bench-apiserver bench-dashboard bench-memory bench-instructions image chart reference docs man release check-wheels test-pythons lint format setup bench fuzz fuzz-api fuzz-campaign fuzz-kills soak lock clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -51,7 +51,7 @@ test-kubernetes: $(READY)  ## the tests against a real Kubernetes, whose program
 test-predictions: $(READY)  ## random worlds on a real control plane, each stage predicted before it happens: WORLDS=5 SEED=31 STAGES=6 ALLOWED=0
 	@$(BIN)/python -m tests.kubernetes.binaries && $(BIN)/python -m tests.predictions --at-once 2 --attempts 2 --worlds $(or $(WORLDS),5) --seed $(or $(SEED),31) --stages $(or $(STAGES),6) --allowed $(or $(ALLOWED),0) || [ $$? -eq 75 ]
 
-test-node: $(READY)  ## real containers: a kubelet that joins `wharf up`, and a real cluster from nothing; needs root, containerd, runc, CNI plugins, nftables and busybox
+test-node: $(READY)  ## real containers: a kubelet that joins `wharf up`, and a real cluster from nothing; needs root, Go, runc, CNI plugins, nftables and busybox
 	@$(BIN)/python -m pytest -rs tests/real_node
 
 test-node-whole: $(READY)  ## also upgrade and restart under load, a reboot of the node, removal, and the Helm chart
@@ -132,8 +132,11 @@ format: $(READY)  ## let ruff mend what it can
 fuzz: $(READY)  ## random histories under faults for ten minutes on all cores: FOR=10m PROFILE=default
 	@$(BIN)/wharf fuzz --for $(or $(FOR),10m) --profile $(or $(PROFILE),default)
 
-fuzz-kills: $(READY)  ## `wharf up` killed again and again under load, on real files: KILLS=1000
-	@$(BIN)/python -m tests.fuzz.embedded --kills $(or $(KILLS),1000)
+fuzz-campaign: $(READY)  ## thousands of seeds over all profiles; stop it at any time, and run it again to continue: FIRST=0 SEEDS=10000
+	@$(BIN)/python -m tests.fuzz.campaign --first $(or $(FIRST),0) --seeds $(or $(SEEDS),10000)
+
+fuzz-kills: $(READY)  ## `wharf up` killed again and again under load, on real files: KILLS=1000 in total; DIR=folder to continue later
+	@$(BIN)/python -m tests.fuzz.embedded --kills $(or $(KILLS),1000) $(if $(DIR),--directory $(DIR))
 
 soak: $(READY)  ## an hour of churn on `wharf up`: MINUTES=60 RATE=20 pods a second
 	@$(BIN)/python -m tests.fuzz.soak --minutes $(or $(MINUTES),60) --rate $(or $(RATE),20)

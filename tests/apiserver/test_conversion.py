@@ -92,13 +92,21 @@ class Servers:
             f"/apis/{namespace}.example.com/{each}/namespaces/{namespace}/servers" for each in ("v1", "v2")
         )
         self.described = f"{namespace}.example.com"
+        self._api = api
         api.create(CRDS, definition(namespace, webhook(converter, *versions)))
         wait_for(lambda: conditions(api, self.name).get("Established") == "True")
 
+    def close(self) -> None:
+        """Removes the kind: other tests list all that there are, and nobody converts it any more."""
+        self._api.ask("DELETE", f"{CRDS}/{self.name}")
+        wait_for(lambda: self._api.ask("GET", f"{CRDS}/{self.name}").status == 404)
+
 
 @pytest.fixture
-def servers(api: Api, namespace: str, converter: Converter) -> Servers:
-    return Servers(api, namespace, converter)
+def servers(api: Api, namespace: str, converter: Converter) -> Iterator[Servers]:
+    made = Servers(api, namespace, converter)
+    yield made
+    made.close()
 
 
 def old(name: str = "s", **metadata: Any) -> Document:
@@ -257,6 +265,7 @@ def test_reviews_of_v1beta1_are_not_identified(api: Api, namespace: str, convert
     api.create(servers.v1, old())
     converter.spoil = lambda answer: answer["response"].update(uid="")
     assert api.get(f"{servers.v2}/s")["spec"]["port"] == "1234"
+    servers.close()
 
 
 def test_objects_of_a_former_storage_version_are_converted(

@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.kubernetes.binaries import AGNHOST, NoBinaries, find_or_make
+from tests.kubernetes.binaries import AGNHOST, CONTAINERD, NoBinaries, find_or_make
 
 HERE = Path(__file__).resolve().parent
 AREAS = ("scheduling", "api-machinery", "apps", "auth", "cli")
@@ -62,7 +62,9 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="a folder for the logs of the specs")
     arguments = parser.parse_args()
     try:
-        binaries = find_or_make("e2e.test", *(("kubelet", AGNHOST) if arguments.real_node else ()))
+        binaries = find_or_make(
+            "e2e.test", *(("kubelet", "kube-proxy", AGNHOST, CONTAINERD) if arguments.real_node else ())
+        )
     except NoBinaries as error:
         if "conformance" in os.environ.get("WHARF_REQUIRE", "").replace(" ", "").split(","):
             sys.exit(f"Error: {error}")
@@ -86,7 +88,7 @@ def main() -> None:
             if arguments.real_node:
                 from tests.conformance.containers import real_control_plane
 
-                kubeconfig = stack.enter_context(real_control_plane(binaries, output / "kubelet.log"))
+                kubeconfig = stack.enter_context(real_control_plane(binaries, output))
             else:
                 kubeconfig = stack.enter_context(control_plane(arguments.kubeconfig, Path(folder)))
                 command = [binaries["kubectl"], f"--kubeconfig={kubeconfig}", "apply", "-f", HERE / "programs.yaml"]

@@ -1,8 +1,4 @@
-"""A DNS server for the pods of a real node: the names of Services are those of the pods behind them.
-
-There is no kube-proxy, so a Service is answered with the addresses of its ready endpoints; `kubernetes` with its own address,
-which the test machine serves.
-"""
+"""A DNS server for the pods of a real node: the address of a Service, or those of the pods behind one without an address."""
 
 from __future__ import annotations
 
@@ -58,8 +54,8 @@ class NameServer:
         service = self._api.ask("GET", f"{path}/services/{labels[0]}")
         if service.status != 200:
             return None
-        if labels[:2] == ["kubernetes", "default"]:
-            return [str(service.json["spec"]["clusterIP"])]
+        if (address := service.json["spec"].get("clusterIP", "None")) != "None":
+            return [str(address)]
         endpoints: Any = self._api.ask("GET", f"{path}/endpoints/{labels[0]}").json
         subsets = endpoints.get("subsets") or ()
         return [str(each["ip"]) for subset in subsets for each in subset.get("addresses") or ()]

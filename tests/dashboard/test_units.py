@@ -11,6 +11,7 @@ from wharfinger.api.errors import Unauthorized
 from wharfinger.client.access import ClusterAccess
 from wharfinger.client.http import HttpClient
 from wharfinger.dashboard.history import past_samples
+from wharfinger.dashboard.node_rows import NodeRows
 from wharfinger.dashboard.sessions import IDLE_SECONDS, LINK_SECONDS, SESSION_SECONDS, Sessions
 from wharfinger.dashboard.sharing import SharedParts, shorten_event
 from wharfinger.dashboard.usage import NodeRequests
@@ -105,9 +106,41 @@ def test_requests_follow_every_change_of_a_pod() -> None:
     assert found.requested["n1"] == {"cpu": 2000}
     done = pod("p", "n1", "2", status={"phase": "Succeeded"})
     found.pod_changed(resized, done)
-    assert found.requested["n1"] == {"cpu": 0} and not found.pods["n1"]
+    assert found.requested == {} and found.pods == {} and (found.present, found.running) == (0, 0)
     found.pod_changed(done, None)
-    assert found.amounts == {}
+    assert found.amounts == {} and found.by_uid == {}
+
+
+def test_numbers_of_pods_follow_every_change() -> None:
+    found = NodeRequests()
+    waits, runs = pod("p"), pod("p", "n1")
+    found.pod_changed(None, waits)
+    assert (found.present, found.running, list(found.waiting)) == (1, 0, [("n", "p")])
+    assert found.by_uid == {"p": ("n", "p")}
+    found.pod_changed(waits, runs)
+    assert (found.present, found.running, list(found.waiting)) == (1, 1, [])
+    found.pod_changed(runs, None)
+    assert (found.present, found.running, found.by_uid) == (0, 0, {})
+
+
+def test_nodes_are_read_when_they_change() -> None:
+    def node(name: str, cpu: str = "4", **labels: str) -> dict[str, Any]:
+        ready = {"type": "Ready", "status": "True"}
+        return {
+            "metadata": {"name": name, "labels": labels},
+            "status": {"allocatable": {"cpu": cpu}, "conditions": [ready]},
+        }
+
+    first, second, third = node("b", pool="x"), node("a", pool=""), node("c")
+    table = NodeRows([first, second, third])
+    names = table.names
+    assert names == ("a", "b", "c") and all(row.ready for row in table.rows)
+    assert table.label_columns == {"pool": {"values": ["", "x"], "of": [0, 1, -1]}}
+    table.node_changed(first, node("b", "8", pool="y"))
+    assert table.names is names and table.rows[1].room == {"cpu": 8000}
+    assert table.label_columns["pool"]["values"] == ["", "y"]
+    table.node_changed(second, None)
+    assert table.names == ("b", "c") and len(table) == 2
 
 
 def test_pods_wait_in_the_order_of_the_queue_and_share_causes() -> None:
@@ -115,7 +148,10 @@ def test_pods_wait_in_the_order_of_the_queue_and_share_causes() -> None:
     urgent["spec"]["priority"] = 10
     late = pod("b", creationTimestamp="2026-01-01T00:01:00Z")
     gone = pod("gone", deletionTimestamp="2026-01-01T00:01:00Z")
-    rows = waiting_pods([late, pod("a"), urgent, pod("runs", "n1"), gone], NodeRequests(), None)
+    usage = NodeRequests()
+    for each in (late, pod("a"), urgent, pod("runs", "n1"), gone):
+        usage.pod_changed(None, each)
+    rows = waiting_pods(usage, None)
     assert [(row["name"], row["position"]) for row in rows] == [("z", 1), ("a", 2), ("b", 3)]
     assert [(group["count"], group["verdict"]) for group in causes(rows)] == [(3, "waiting")]
 

@@ -14,7 +14,7 @@ from wharfinger.api.quantity import milli_value, value
 from wharfinger.api.resources import requests
 from wharfinger.api.views import Node, Pod
 from wharfinger.engine import Engine, values
-from wharfinger.engine.values import REFUSED, SHIFT
+from wharfinger.engine.rows import REFUSED, SHIFT
 
 ZONE = "topology.kubernetes.io/zone"
 HOST = "kubernetes.io/hostname"

@@ -8,6 +8,7 @@ from wharfinger.api.views import Node, Pod, view
 from wharfinger.bench.measure import measure
 from wharfinger.bench.workloads import SHAPES, WORKLOADS
 from wharfinger.engine import Engine
+from wharfinger.engine.cohort import Cohort
 
 NODES, WARM, PODS = 300, 40, 60
 
@@ -57,11 +58,11 @@ def test_a_decision_evaluates_only_rows_that_changed(workload: str, most_rows: f
     assert totals <= most_totals
 
 
-def test_a_shape_catches_up_with_rows_that_pods_of_other_shapes_changed() -> None:
-    rows, rebuilt, totals = work_per_decision("ManyShapes", SHAPES, SHAPES)
+def test_each_row_that_changed_is_evaluated_once_for_each_of_many_shapes() -> None:
+    rows, rebuilt, totals = work_per_decision("ManyShapes", 2 * SHAPES, SHAPES)
     assert rebuilt == 0
     assert totals == 0
-    assert rows <= SHAPES
+    assert rows <= SHAPES + Cohort.BLOCK
 
 
 def test_the_engine_starts_in_a_cluster_with_running_pods() -> None:

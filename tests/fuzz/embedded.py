@@ -6,6 +6,8 @@ the time to ready stays flat.
 Between kills, some episodes: the disk is full (a limit on the size of files), a write to the log of the data file is torn
 (half a page of anything at its end), and an older copy of the data file is put back (then everything acknowledged since is
 gone). With `--episodes N`, each happens about every N kills.
+
+With `--directory`, data and counts are kept there, and a run that was stopped is continued: `--kills` is the total.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ import threading
 import time
 from collections import Counter
 from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -104,8 +107,9 @@ class Embedded:
         return Api(self.directory / "kubeconfig")
 
     def kill(self) -> None:
-        """Kills all its processes at once, as a power failure would end them."""
-        assert self._process is not None
+        """Kills all its processes at once, as a power failure would end them; nothing if it does not run."""
+        if self._process is None or self._process.poll() is not None:
+            return
         everything = processes(self._process.pid)
         for each in reversed(everything):  # its own process last: when that ends, the others are asked to stop
             with suppress(ProcessLookupError):
@@ -173,36 +177,86 @@ def lost(known: dict[str, str | None], unknown: set[str], found: dict[str, str])
     return sorted(name for name, value in known.items() if name not in unknown and found.get(name) != value)
 
 
+@dataclass(slots=True)
+class KillProgress:
+    """What a campaign has done and knows; kept in a file between its kills."""
+
+    kills: int = 0
+    writes: int = 0
+    episodes: Counter[str] = field(default_factory=Counter)
+    seconds: list[float] = field(default_factory=list)  # until ready, of each start
+    known: list[dict[str, str | None]] = field(default_factory=lambda: [{} for _ in range(WRITERS)])
+    unknown: list[str] = field(default_factory=list)  # names of writes that were not answered
+    highest: int = 0  # version that was acknowledged
+    interrupted: bool = False  # stopped in the middle: what was acknowledged since is not known
+
+    def save(self, file: Path) -> None:
+        fresh = file.with_suffix(".new")
+        fresh.write_text(json.dumps(asdict(self)))
+        fresh.replace(file)
+
+    @classmethod
+    def read(cls, file: Path) -> KillProgress:
+        if not file.exists():
+            return cls()
+        found = cls(**json.loads(file.read_text()))
+        found.episodes = Counter(found.episodes)
+        return found
+
+
 class KillCampaign:
     def __init__(self, directory: Path, seed: int, episodes: int = EPISODES) -> None:
         self._episodes = episodes
-        self.counts: Counter[str] = Counter()  # of the episodes
-        self._rng = random.Random(seed)
+        self._seed = seed
+        self._rng = random.Random(seed)  # one for each kill
         self._embedded = Embedded(directory / "data")
         self._copy = directory / "older"
-        self._known: list[dict[str, str | None]] = [{} for _ in range(WRITERS)]
-        self._highest = 0
-        self._unknown: set[str] = set()  # names of writes that were not answered
-        self.seconds: list[float] = []
-        self.writes = 0
+        self._file = directory / "progress.json"
+        self.progress = KillProgress.read(self._file)
 
     def run(self, kills: int) -> None:
-        for number in range(kills):
-            turn = number % self._episodes
-            full = turn == self._episodes - 1
-            self.seconds.append(self._embedded.start(self._size() + 200_000 if full else None))
-            self._verify(number)
-            self._load(4.0 if full else self._rng.uniform(0.05, 2.0))
-            self.counts["disk full"] += full
-            if turn == self._episodes // 4:
-                shutil.rmtree(self._copy, ignore_errors=True)
-                shutil.copytree(self._embedded.directory, self._copy)
-            elif turn == self._episodes // 2:
-                self._tear()
-            elif turn == 3 * self._episodes // 4 and self._copy.exists():
-                self._put_back()
-            if number % 10 == 9:
-                print(f"{number + 1} kills, {self.writes} writes, ready after {self.seconds[-1]:.1f} s", flush=True)
+        """Until there have been so many in total."""
+        try:
+            while self.progress.kills < kills:
+                self._kill_once(self.progress.kills)
+        finally:
+            self._embedded.kill()
+
+    def _kill_once(self, number: int) -> None:
+        progress, self._rng = self.progress, random.Random(f"{self._seed} {number}")
+        turn = number % self._episodes
+        full = turn == self._episodes - 1
+        progress.seconds.append(self._embedded.start(self._size() + 200_000 if full else None))
+        self._verify(number)
+        progress.interrupted = True
+        progress.save(self._file)
+        self._load(4.0 if full else self._rng.uniform(0.05, 2.0))
+        progress.episodes["disk full"] += full
+        if turn == self._episodes // 4:
+            shutil.rmtree(self._copy, ignore_errors=True)
+            shutil.copytree(self._embedded.directory, self._copy)
+        elif turn == self._episodes // 2:
+            self._tear()
+        elif turn == 3 * self._episodes // 4 and self._copy.exists():
+            self._put_back()
+        progress.kills, progress.interrupted = number + 1, False
+        progress.save(self._file)
+        if progress.kills % 10 == 0:
+            print(
+                f"{progress.kills} kills, {progress.writes} writes, ready after {progress.seconds[-1]:.1f} s",
+                flush=True,
+            )
+
+    def report(self) -> dict[str, object]:
+        progress = self.progress
+        tenth = max(1, len(progress.seconds) // 10)
+        return {
+            "kills": progress.kills,
+            "writes": progress.writes,
+            "episodes": dict(progress.episodes),
+            "readyFirst": round(statistics.median(progress.seconds[:tenth] or [0.0]), 2),
+            "readyLast": round(statistics.median(progress.seconds[-tenth:] or [0.0]), 2),
+        }
 
     def _size(self) -> int:
         return max((each.stat().st_size for each in self._embedded.directory.rglob("*") if each.is_file()), default=0)
@@ -211,7 +265,8 @@ class KillCampaign:
         """Writes until everything is killed, at a random moment."""
         api = self._embedded.api()
         writers = [
-            LoadWriter(api, index, random.Random(self._rng.random()), known) for index, known in enumerate(self._known)
+            LoadWriter(api, index, random.Random(self._rng.random()), known)
+            for index, known in enumerate(self.progress.known)
         ]
         for each in writers:
             each.start()
@@ -220,28 +275,34 @@ class KillCampaign:
         for each in writers:
             each.stopping = True
             each.join(60)
-            self.writes += each.writes
-            self._highest = max(self._highest, each.version)
-        self._unknown = {each.unknown for each in writers if each.unknown}
+            self.progress.writes += each.writes
+            self.progress.highest = max(self.progress.highest, each.version)
+        self.progress.unknown = [each.unknown for each in writers if each.unknown]
 
     def _verify(self, number: int) -> None:
+        progress = self.progress
         version, found = stored(self._embedded.api())
-        known = {name: value for each in self._known for name, value in each.items()}
-        missing = lost(known, self._unknown, found)
-        assert not missing, f"kill {number}: lost {missing}"
-        assert version >= self._highest, f"kill {number}: version {version} after {self._highest}"
-        for index, each in enumerate(self._known):
-            mine = {name: value for name, value in found.items() if name.startswith(f"w{index}-")}
+        if not progress.interrupted:
+            known = {name: value for each in progress.known for name, value in each.items()}
+            missing = lost(known, set(progress.unknown), found)
+            assert not missing, f"kill {number}: lost {missing}"
+            assert version >= progress.highest, f"kill {number}: version {version} after {progress.highest}"
+        progress.highest = version
+        self._adopt(found)
+
+    def _adopt(self, found: dict[str, str]) -> None:
+        """From now on, what is stored is what is known."""
+        for index, each in enumerate(self.progress.known):
             each.clear()
-            each.update(mine)
-        self._unknown = set()
+            each.update({name: value for name, value in found.items() if name.startswith(f"w{index}-")})
+        self.progress.unknown = []
 
     def _tear(self) -> None:
         """A page that was being written when the power failed is there in part."""
         for log in self._embedded.directory.rglob("*-wal"):
             with log.open("ab") as file:
                 file.write(self._rng.randbytes(TORN))
-            self.counts["torn"] += 1
+            self.progress.episodes["torn"] += 1
 
     def _put_back(self) -> None:
         """An older copy of everything: what was acknowledged since is gone; versions still only grow."""
@@ -249,37 +310,25 @@ class KillCampaign:
         shutil.copytree(self._copy, self._embedded.directory)
         self._embedded.start()
         _, found = stored(self._embedded.api())
-        for index, each in enumerate(self._known):
-            each.clear()
-            each.update({name: value for name, value in found.items() if name.startswith(f"w{index}-")})
-        self._unknown = set()
-        self._highest = 0  # the note of how far versions had been given is in the copy, too
-        self.counts["older file"] += 1
+        self._adopt(found)
+        self.progress.highest = 0  # the note of how far versions had been given is in the copy, too
+        self.progress.episodes["older file"] += 1
         self._embedded.kill()
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=1000)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=1000, help="in total")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--episodes", type=int, default=EPISODES, help="kills between two episodes of a kind")
+    parser.add_argument("--directory", type=Path, help="continue what was begun here; otherwise nothing is kept")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="wharf-kills-") as directory:
-        campaign = KillCampaign(Path(directory), options.seed, options.episodes)
+    with tempfile.TemporaryDirectory(prefix="wharf-kills-") as temporary:
+        directory: Path = options.directory or Path(temporary)
+        directory.mkdir(parents=True, exist_ok=True)
+        campaign = KillCampaign(directory, options.seed, options.episodes)
         campaign.run(options.kills)
-        tenth = max(1, len(campaign.seconds) // 10)
-        first, last = campaign.seconds[:tenth], campaign.seconds[-tenth:]
-        print(
-            json.dumps(
-                {
-                    "kills": options.kills,
-                    "writes": campaign.writes,
-                    "episodes": dict(campaign.counts),
-                    "readyFirst": round(statistics.median(first), 2),
-                    "readyLast": round(statistics.median(last), 2),
-                }
-            )
-        )
+        print(json.dumps(campaign.report()))
 
 
 if __name__ == "__main__":

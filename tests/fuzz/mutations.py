@@ -35,7 +35,7 @@ from wharfinger.scheduler.scheduler import Scheduler
 from wharfinger.scheduler.state import SchedulingState
 from wharfinger.systems.placement.rules.fleet import Fleet
 from wharfinger.systems.reservation.controllers.lifecycle import ReservationController
-from wharfinger.systems.reservation.plugin.ledger import ReservationHolding
+from wharfinger.systems.reservation.plugin.holding import ReservationHolding
 from wharfinger.systems.reservation.rules.owners import CompiledOwner
 from wharfinger.systems.resource_class.plugin.ledger import DeviceLedger
 from wharfinger.systems.resource_policy.plugin.charges import Charges

@@ -4,6 +4,7 @@
     python -m tests.kubernetes.binaries kubelet e2e.test    makes these, too
     python -m tests.kubernetes.binaries kubectl-1.31.14     an older kubectl
     python -m tests.kubernetes.binaries helm-4.3.1          Helm
+    python -m tests.kubernetes.binaries containerd-2.4.2    a folder with containerd, its shim and ctr
     python -m tests.kubernetes.binaries --folder            prints where they are kept
 
 It ends with 75 where that cannot be, unless WHARF_REQUIRE lists `kubernetes`.
@@ -25,8 +26,10 @@ KUBERNETES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "ku
 OLDER = "1.31.14"
 OLDER_KUBECTL = f"kubectl-{OLDER}"
 HELM = "helm-4.3.1"
+CONTAINERD = "containerd-2.4.2"  # a folder
 AGNHOST = "agnhost"  # what most pods of upstream's specs run
-ON_DEMAND = ("kubelet", "kube-proxy", "e2e.test", AGNHOST, OLDER_KUBECTL, HELM)  # only some tests need these
+# Only some tests need these.
+ON_DEMAND = ("kubelet", "kube-proxy", "e2e.test", AGNHOST, OLDER_KUBECTL, HELM, CONTAINERD)
 HERE = Path(__file__).resolve().parent
 
 
@@ -86,10 +89,10 @@ def find_or_make(*on_demand: str) -> Binaries:
 
 
 def _build(names: list[str], target: Path) -> None:
-    print(f"Building {', '.join(names)} {VERSION} (once; some ten minutes on two cores) ...", flush=True)
+    print(f"Building {', '.join(names)} (once; some ten minutes on two cores) ...", flush=True)
     partial = target / "partial"
     partial.mkdir(exist_ok=True)
-    programs = [name for name in names if name not in ("e2e.test", AGNHOST, OLDER_KUBECTL, HELM)]
+    programs = [name for name in names if name not in ("e2e.test", AGNHOST, OLDER_KUBECTL, HELM, CONTAINERD)]
     if programs:
         packages = [f"k8s.io/kubernetes/cmd/{name}" for name in programs]
         _run(["go", "build", *_flags(VERSION), "-o", f"{partial}/", *packages])
@@ -103,9 +106,21 @@ def _build(names: list[str], target: Path) -> None:
         _run(command, "older_kubectl")
     if HELM in names:
         _run(["go", "build", "-ldflags", "-s -w", "-o", f"{partial}/{HELM}", "helm.sh/helm/v4/cmd/helm"], "helm")
+    if CONTAINERD in names:
+        _build_containerd(partial / CONTAINERD)
     for name in names:
         (partial / name).replace(target / name)
     partial.rmdir()
+
+
+def _build_containerd(folder: Path) -> None:
+    """Without what no test needs: tracing, and snapshotters that need more than a kernel."""
+    module, version = "github.com/containerd/containerd/v2", CONTAINERD.partition("-")[2]
+    packages = [f"{module}/cmd/{name}" for name in ("containerd", "containerd-shim-runc-v2", "ctr")]
+    flags = ["-tags", "no_btrfs,no_devmapper,no_tracing,no_zfs,urfave_cli_no_docs"]
+    flags += ["-ldflags", f"-s -w -X {module}/version.Version=v{version}"]
+    folder.mkdir(exist_ok=True)
+    _run(["go", "build", *flags, "-o", f"{folder}/", *packages], "containerd", CGO_ENABLED="0")
 
 
 def _flags(version: str) -> list[str]:

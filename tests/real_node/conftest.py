@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 import yaml
 from tests.apiserver.running import environment
-from tests.kubernetes.binaries import Binaries, NoBinaries, find_or_make
+from tests.kubernetes.binaries import CONTAINERD, Binaries, NoBinaries, find_or_make
 from tests.real_node.builds import Builds, make_builds
-from tests.real_node.machine import IMAGE, Kubelet, Machine, control_plane, lacking, until
+from tests.real_node.images import IMAGE
+from tests.real_node.machine import Kubelet, Machine, control_plane, lacking, until
 from tests.support import missing
 
 HERE = Path(__file__).resolve().parent
@@ -173,11 +174,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealCluster]:
     if why := lacking():
         missing("containerd", why)
     try:
-        binaries = find_or_make("kubelet")
+        binaries = find_or_make("kubelet", CONTAINERD)
     except NoBinaries as error:
         missing("containerd", str(error))
     folder = tmp_path_factory.mktemp("real")
-    machine = Machine(folder / "machine")
+    machine = Machine(binaries[CONTAINERD], folder / "machine")
     made = RealCluster(binaries, machine, folder / "data")
     try:
         machine.start()

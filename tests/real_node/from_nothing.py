@@ -15,10 +15,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.kubernetes.binaries import Binaries, NoBinaries, find_or_make
-from tests.kubernetes.cluster import OURS, Cluster, Process, free_port
+from tests.kubernetes.binaries import CONTAINERD, Binaries, NoBinaries, find_or_make
+from tests.kubernetes.cluster import OURS, Cluster, free_port
 from tests.real_node.builds import Builds
 from tests.real_node.machine import Kubelet, Machine, lacking
+from tests.real_node.services import ServiceProxy
 from tests.support import missing
 
 NODE = "real-1"
@@ -37,7 +38,7 @@ class NodeCluster(Cluster):
         super().__init__(binaries, folder)
         self.machine = machine
         self.kubelet: Kubelet | None = None
-        self._proxy: Process | None = None
+        self._proxy: ServiceProxy | None = None
 
     def _write_files(self) -> None:
         super()._write_files()
@@ -115,30 +116,19 @@ class NodeCluster(Cluster):
         return not taints and any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
     def _start_proxy(self) -> None:
-        file = self.folder / "kube-proxy.json"
-        file.write_text(
-            json.dumps(
-                {
-                    "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
-                    "kind": "KubeProxyConfiguration",
-                    "mode": "nftables",  # all in tables of its own, so that nothing else on the machine changes
-                    "hostnameOverride": NODE,
-                    "clusterCIDR": PODS,
-                    "clientConnection": {"kubeconfig": str(self._kubeconfig_of(PROXY))},
-                    "healthzBindAddress": f"127.0.0.1:{free_port()}",
-                    "metricsBindAddress": f"127.0.0.1:{free_port()}",
-                    "conntrack": {"maxPerCore": 0, "min": 0},
-                }
-            )
+        self._proxy = ServiceProxy(
+            self.binaries["kube-proxy"],
+            self.folder,
+            kubeconfig=self._kubeconfig_of(PROXY),
+            node=NODE,
+            pods=PODS,
         )
-        self._proxy = self._run("kube-proxy", [self.binaries["kube-proxy"], "--config", file])
 
     def reboot(self) -> None:
         """The node: everything on it stops at once, and starts again."""
         assert self.kubelet is not None and self._proxy is not None
         self.kubelet.stop()
-        self.end(self._proxy)
-        remove_services()
+        self._proxy.stop()
         self.machine.reboot()
         self.kubelet.start()
         self._start_proxy()
@@ -146,8 +136,9 @@ class NodeCluster(Cluster):
     def stop(self) -> None:
         if self.kubelet is not None:
             self.kubelet.stop()
+        if self._proxy is not None:
+            self._proxy.stop()
         super().stop()
-        remove_services()
         subprocess.run(["ip", "address", "delete", f"{ADDRESS}/32", "dev", "lo"], check=False, capture_output=True)
 
     # Ours
@@ -179,27 +170,21 @@ def cluster_from_nothing(builds: Builds, folder: Path) -> Iterator[NodeCluster]:
     if why := lacking() or ("" if shutil.which("nft") else "Services need nft (nftables)"):
         missing("containerd", why)
     try:
-        binaries = find_or_make("kubelet", "kube-proxy")
+        binaries = find_or_make("kubelet", "kube-proxy", CONTAINERD)
     except NoBinaries as error:
         missing("containerd", str(error))
-    machine = Machine(folder / "machine", PODS)
+    machine = Machine(binaries[CONTAINERD], folder / "machine", PODS)
     made = NodeCluster(binaries, folder, machine)
     try:
         machine.start()
         for archive in builds.archives:
-            machine.ctr("image", "import", "--base-name", "docker.io/library/wharfinger", "--digests", str(archive))
+            machine.import_images(archive, "--base-name", "docker.io/library/wharfinger", "--digests")
         made.start()
         made.join()
         yield made
     finally:
         made.stop()
         machine.stop()
-
-
-def remove_services() -> None:
-    """The tables of kube-proxy, which stay when it ends."""
-    for family in ("ip", "ip6"):
-        subprocess.run(["nft", "delete", "table", family, "kube-proxy"], check=False, capture_output=True)
 
 
 def everything(cluster: Cluster) -> set[tuple[str, str, str]]:

@@ -1,29 +1,26 @@
 """A real node on this machine: containerd, an image made of busybox, and a kubelet that joins `wharf up`.
 
-There is no registry here, so images are imported and pods use `imagePullPolicy: Never`. Nothing outside the given folder
+Images are imported, and pods use `imagePullPolicy: Never`. Nothing outside the given folder
 is changed, except for network interfaces and cgroups of containers.
 """
 
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import os
-import re
 import shutil
 import signal
 import socket
 import subprocess
-import tarfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from hashlib import sha256
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-IMAGE = "wharfinger.test/busybox:1"
+from tests.real_node.images import IMAGE, busybox, make_image
+
 SERVICE_ADDRESS = ("10.96.0.1", 443)  # of the Service `kubernetes`
 _CGROUPS = Path("/sys/fs/cgroup")
 _CGROUP_ROOT = f"/wharfinger-test-{os.getpid()}"  # a kubelet kills whatever it does not know below its own root
@@ -37,7 +34,7 @@ def lacking() -> str:
         return "real nodes need root"
     if not all(os.access(folder, os.W_OK) for folder in _hierarchies()):
         return "real nodes need cgroups"
-    for program in ("containerd", "ctr", "runc", "ip"):
+    for program in ("runc", "ip"):
         if shutil.which(program) is None:
             return f"real nodes need {program}"
     if cni_folder() is None:
@@ -73,11 +70,6 @@ def remove_cgroups() -> None:
 
 def cni_folder() -> str | None:
     return next((folder for folder in _CNI if all(os.access(f"{folder}/{name}", os.X_OK) for name in _PLUGINS)), None)
-
-
-def busybox() -> Path | None:
-    found = shutil.which("busybox")
-    return Path(found) if found and b"ld-linux" not in Path(found).read_bytes()[:4096] else None
 
 
 def until(what: str, check: Callable[[], Any], seconds: float = 120.0, every: float = 0.25) -> Any:
@@ -125,13 +117,15 @@ class Program:
 
 
 class Machine:
-    """containerd and its images. Several kubelets would need one each."""
+    """containerd, whose programs are in a given folder, and its images. Several kubelets would need one each."""
 
-    def __init__(self, folder: Path, pods: str = "10.88.0.0/24") -> None:
+    def __init__(self, containerd: Path, folder: Path, pods: str = "10.88.0.0/24") -> None:
         self.folder = folder
+        self._programs = containerd
         self.pods = pods  # their addresses
         self.socket = folder / "containerd.sock"
         self._containerd: Program | None = None
+        self._snapshotter = ""
         self._service: socket.socket | None = None
         self._networks: set[str] = set()  # of pods that ran
 
@@ -140,14 +134,9 @@ class Machine:
         """Where DRA drivers tell containerd about devices."""
         return self.folder / "cdi"
 
-    def injects_devices(self) -> bool:
-        """Whether containerd knows CDI: from version 1.7 on."""
-        said = subprocess.run(
-            ["containerd", "--version"], check=True, capture_output=True, text=True, timeout=60
-        ).stdout
-        version = re.search(r" v?(\d+)\.(\d+)", said)
-        assert version is not None, said
-        return (int(version[1]), int(version[2])) >= (1, 7)
+    @property
+    def _registries(self) -> Path:
+        return self.folder / "registries"
 
     @property
     def runtime(self) -> str:
@@ -156,21 +145,27 @@ class Machine:
     def start(self) -> None:
         (self.folder / "cni").mkdir(parents=True)
         (self.folder / "cni" / "10-ptp.conflist").write_text(json.dumps(_network(self.folder, self.pods)))
+        self._snapshotter = self._find_snapshotter()
         (self.folder / "containerd.toml").write_text(self._configuration())
         self._start_containerd()
-        self.add_image()
+        archive = self.folder / "image.tar"
+        make_image().save(archive, IMAGE)
+        self.import_images(archive)
 
-    def add_image(self, *names: str, files: Mapping[str, Path] | None = None, **settings: Any) -> None:
-        """Imports an image that `make_image` makes."""
-        image = self.folder / "image.tar"
-        make_image(image, *names, files=files, **settings)
-        self.ctr("image", "import", str(image))
-        image.unlink()
+    def mirror(self, registry: str, url: str) -> None:
+        """Images of this registry are pulled from there instead."""
+        folder = self._registries / registry
+        folder.mkdir(parents=True)
+        (folder / "hosts.toml").write_text(f"server = '{url}'\n")
+
+    def import_images(self, archive: Path, *options: str) -> None:
+        self.ctr("image", "import", "--local", "--snapshotter", self._snapshotter, *options, str(archive))
 
     def _start_containerd(self) -> None:
         make_cgroups()
-        command = ["containerd", "--config", str(self.folder / "containerd.toml")]
-        self._containerd = Program("containerd", command, self.folder / "containerd.log")
+        command = [str(self._programs / "containerd"), "--config", str(self.folder / "containerd.toml")]
+        path = f"{self._programs}:{os.environ['PATH']}"  # of its shim
+        self._containerd = Program("containerd", command, self.folder / "containerd.log", PATH=path)
         until("containerd serves", lambda: self._containerd_answers(), 60)
 
     def reboot(self) -> None:
@@ -189,10 +184,10 @@ class Machine:
         return self.socket.exists() and bool(self.ctr("version"))
 
     def ctr(self, *arguments: str) -> str:
-        command = ["ctr", "--address", str(self.socket), "--namespace", "k8s.io", *arguments]
+        command = [str(self._programs / "ctr"), "--address", str(self.socket), "--namespace", "k8s.io", *arguments]
         return subprocess.run(command, check=True, capture_output=True, text=True, timeout=180).stdout
 
-    def _snapshotter(self) -> str:
+    def _find_snapshotter(self) -> str:
         """overlayfs may be missing, or not work on overlayfs; copies of whole images work everywhere."""
         layers = [self.folder / "overlay" / name for name in ("lower", "upper", "work", "merged")]
         for each in layers:
@@ -213,28 +208,36 @@ class Machine:
         return "overlayfs"
 
     def _configuration(self) -> str:
-        plugins = "plugins.'io.containerd.grpc.v1.cri'"
+        """Everything is in the folder; the plugins that are switched off would use other ones."""
+        images, runtime = "plugins.'io.containerd.cri.v1.images'", "plugins.'io.containerd.cri.v1.runtime'"
         return "\n".join(
             [
-                "version = 2",
+                "version = 4",
                 f"root = '{self.folder}/root'",
                 f"state = '{self.folder}/state'",
                 "disabled_plugins = ['io.containerd.internal.v1.opt']",
-                "[grpc]",
+                "[plugins.'io.containerd.nri.v1.nri']",
+                "disable = true",
+                "[plugins.'io.containerd.server.v1.grpc']",
                 f"address = '{self.socket}'",
-                f"[{plugins}]",
-                f"sandbox_image = '{IMAGE}'",
+                "[plugins.'io.containerd.server.v1.ttrpc']",
+                f"address = '{self.socket}.ttrpc'",
+                f"[{images}]",
+                f"snapshotter = '{self._snapshotter}'",
+                "use_local_image_pull = true",  # the other way knows one snapshotter only
+                f"[{images}.pinned_images]",
+                f"sandbox = '{IMAGE}'",
+                f"[{images}.registry]",
+                f"config_path = '{self._registries}'",
+                f"[{runtime}]",
                 "restrict_oom_score_adj = true",  # where CAP_SYS_RESOURCE is missing
-                "enable_cdi = true",
                 f"cdi_spec_dirs = ['{self.cdi}']",
-                f"[{plugins}.cni]",
-                f"bin_dir = '{cni_folder()}'",
+                f"[{runtime}.cni]",
+                f"bin_dirs = ['{cni_folder()}']",
                 f"conf_dir = '{self.folder}/cni'",
-                f"[{plugins}.containerd]",
-                f"snapshotter = '{self._snapshotter()}'",
-                f"[{plugins}.containerd.runtimes.runc]",
+                f"[{runtime}.containerd.runtimes.runc]",
                 "runtime_type = 'io.containerd.runc.v2'",
-                f"[{plugins}.containerd.runtimes.runc.options]",
+                f"[{runtime}.containerd.runtimes.runc.options]",
                 "SystemdCgroup = false",
                 "",
             ]
@@ -320,46 +323,6 @@ def _copy(source: socket.socket, sink: socket.socket) -> None:
             sink.sendall(data)
     with contextlib.suppress(OSError):
         sink.shutdown(socket.SHUT_WR)
-
-
-def make_image(path: Path, *names: str, files: Mapping[str, Path] | None = None, **settings: Any) -> None:
-    """An image of busybox and these files in the layout of `docker save`. Its command sleeps unless the settings name
-    another, so that it can be the pause image, too."""
-    program = busybox()
-    assert program is not None
-    applets = subprocess.run([program, "--list"], check=True, capture_output=True, text=True, timeout=60).stdout.split()
-    layer = io.BytesIO()
-    with tarfile.open(fileobj=layer, mode="w") as tar:
-        for folder in ("bin", "tmp", "etc", "proc", "sys", "dev", "www"):
-            entry = tarfile.TarInfo(folder)
-            entry.type, entry.mode = tarfile.DIRTYPE, 0o1777 if folder == "tmp" else 0o755
-            tar.addfile(entry)
-        tar.add(program, "bin/busybox")
-        for applet in applets:
-            entry = tarfile.TarInfo(f"bin/{applet}")
-            entry.type, entry.linkname = tarfile.SYMTYPE, "busybox"
-            if applet != "busybox":
-                tar.addfile(entry)
-        for name, file in (files or {}).items():
-            tar.add(file, name)
-    data = layer.getvalue()
-    config = {
-        "architecture": "amd64" if os.uname().machine == "x86_64" else "arm64",
-        "os": "linux",
-        "config": {"Env": ["PATH=/bin"], "Cmd": ["/bin/sleep", "1000000"], **settings},
-        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{sha256(data).hexdigest()}"]},
-    }
-    manifest = [{"Config": "config.json", "RepoTags": names or [IMAGE], "Layers": ["layer.tar"]}]
-    contents = {
-        "config.json": json.dumps(config).encode(),
-        "layer.tar": data,
-        "manifest.json": json.dumps(manifest).encode(),
-    }
-    with tarfile.open(path, "w") as tar:
-        for name, content in contents.items():
-            entry = tarfile.TarInfo(name)
-            entry.size = len(content)
-            tar.addfile(entry, io.BytesIO(content))
 
 
 class Kubelet:

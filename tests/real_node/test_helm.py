@@ -17,7 +17,7 @@ from tests.kubernetes.manifests import namespace
 from tests.real_node.builds import Builds
 from tests.real_node.conftest import whole
 from tests.real_node.from_nothing import NODE, NodeCluster, cluster_from_nothing, everything
-from tests.real_node.machine import IMAGE
+from tests.real_node.images import IMAGE
 from tests.support import missing
 
 pytestmark = whole

@@ -43,6 +43,46 @@ def test_what_fits_nowhere_says_why(tmp_path: Path) -> None:
     )
 
 
+def test_kinds_and_names_are_taken_as_kubectl_takes_them(tmp_path: Path) -> None:
+    where = files(tmp_path, NODE, POD.replace("CPU", "1"))
+    told = wharf("explain", "pod", "a", "-n", "shop", "-f", where).stdout
+    assert "goes to n1" in told
+    for asked in (("pod/a",), ("pods/a",), ("po", "a"), ("pods", "a")):
+        assert wharf("explain", *asked, "-n", "shop", "-f", where).stdout == told, asked
+    assert "is no kind of workload" not in wharf("explain", "deploy/a", "-n", "shop", "-f", where).stderr
+    assert "No such command 'foo'" in wharf("explain", "foo/a", "-f", where).stderr
+
+
+DEVICES = """
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: gpu}
+spec: {}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {name: n2-gpus}
+spec:
+  nodeName: n2
+  driver: gpu.example.com
+  pool: {name: n2, generation: 1, resourceSliceCount: 1}
+  devices: [{name: gpu-0, taints: [{key: broken, effect: NoSchedule}]}]
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: gpu, namespace: shop}
+spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu}}]}}
+"""
+
+
+def test_a_node_with_a_refused_device_is_nearer_than_one_without_devices(tmp_path: Path) -> None:
+    pod = POD.replace("CPU", "1").replace("spec: {", "spec: {resourceClaims: [{name: gpu, resourceClaimName: gpu}], ")
+    where = files(tmp_path, NODE, NODE.replace("n1", "n2"), DEVICES, pod)
+    answer = json.loads(wharf("explain", "pod", "shop/a", "-f", where, "-o", "json").stdout)
+    assert [(each["node"], each["alike"]) for each in answer["nearest"]] == [("n2", 1), ("n1", 1)]
+    assert "1 tainted broken:NoSchedule" in answer["nearest"][0]["obstacles"][0]["detail"]
+
+
 def test_a_pod_that_is_not_there_is_said(tmp_path: Path) -> None:
     done = wharf("explain", "pod", "shop/none", "-f", files(tmp_path, NODE))
     assert done.returncode == 2

@@ -75,8 +75,17 @@ export interface Totals {
   [resource: string]: { allocatable: number; requested: number };
 }
 
+export interface Counts {
+  nodes: number;
+  nodesReady: number;
+  pods: number;
+  running: number;
+  waiting: number;
+  namespaces: number;
+}
+
 export interface Overview {
-  counts: { nodes: number; nodesReady: number; pods: number; running: number; waiting: number; namespaces: number };
+  counts: Counts;
   totals: Totals;
   causes: Cause[];
   promises: Promise_[];
@@ -208,16 +217,30 @@ export class ApiError extends Error {
   }
 }
 
+const KNOWN = 50; // answers that are remembered
 const known = new Map<string, { tag: string; value: unknown }>();
+const asked = new Map<string, Promise<unknown>>(); // without an answer yet
 
-export async function get<T>(path: string): Promise<T> {
+/** Whoever asks while the same question is under way gets the same answer. */
+export function get<T>(path: string): Promise<T> {
+  const underway = asked.get(path) ?? ask<T>(path).finally(() => asked.delete(path));
+  asked.set(path, underway);
+  return underway as Promise<T>;
+}
+
+async function ask<T>(path: string): Promise<T> {
   const before = known.get(path);
   const headers: Record<string, string> = before ? { "if-none-match": before.tag } : {};
   const response = await fetch(path, { headers, credentials: "same-origin" });
   if (response.status === 304 && before) return before.value as T;
   const value = await read<T>(response);
   const tag = response.headers.get("etag");
+  known.delete(path);
   if (tag) known.set(path, { tag, value });
+  for (const oldest of known.keys()) {
+    if (known.size <= KNOWN) break;
+    known.delete(oldest);
+  }
   return value;
 }
 

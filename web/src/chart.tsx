@@ -7,6 +7,8 @@ import "uplot/dist/uPlot.min.css";
 import { clock, hour } from "./format";
 import { useTheme } from "./theme";
 
+const SHORT = new Intl.NumberFormat("en", { notation: "compact" });
+
 export interface Line {
   label: string;
   values: number[];
@@ -31,10 +33,11 @@ export function Chart(props: { label: string; time: number[]; lines: Line[]; at:
       {
         width: element.clientWidth,
         height: 190,
+        padding: [10, 28, 0, 0],
         cursor: { y: false, drag: { x: false, y: false } },
         legend: { live: true },
         scales: { y: { range: (_, __, high) => [0, Math.max(props.most ?? 1, high * 1.1)] } },
-        axes: [{ ...axis, space: 80, values: (_, times, __, ___, step) => times.map((time) => (step < 60 ? clock(time) : hour(time))) }, { ...axis, size: 44 }],
+        axes: [{ ...axis, space: 80, values: (_, times, __, ___, step) => times.map((time) => (step < 60 ? clock(time) : hour(time))) }, { ...axis, size: 48, values: (_, amounts) => amounts.map((amount) => SHORT.format(amount)) }],
         series: [
           { value: (_: uPlot, time: number | null) => (time === null ? "" : clock(time)) },
           ...props.lines.map((line) => ({
@@ -42,7 +45,7 @@ export function Chart(props: { label: string; time: number[]; lines: Line[]; at:
             stroke: line.colour,
             width: 2,
             points: { show: false },
-            value: (_: uPlot, value: number | null) => (value === null ? "" : `${value}${line.suffix ?? ""}`),
+            value: (_: uPlot, value: number | null) => (value === null ? "" : `${value.toLocaleString("en")}${line.suffix ?? ""}`),
           })),
         ],
         hooks: {

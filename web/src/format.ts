@@ -19,11 +19,11 @@ export function bytes(amount: number): string {
 
 export function amount(resource: string, value: number): string {
   if (resource === "cpu") return cpu(value);
-  return resource === "memory" || resource === "ephemeral-storage" || resource.startsWith("hugepages-") ? bytes(value) : `${value}`;
+  return resource === "memory" || resource === "ephemeral-storage" || resource.startsWith("hugepages-") ? bytes(value) : value.toLocaleString("en");
 }
 
 function trim(value: number): string {
-  return value >= 100 ? value.toFixed(0) : value.toFixed(1).replace(/\.0$/, "");
+  return value.toLocaleString("en", { maximumFractionDigits: value >= 100 ? 0 : 1 });
 }
 
 export function duration(seconds: number): string {

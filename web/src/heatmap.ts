@@ -27,11 +27,11 @@ const SMALLEST = 9;
 const NARROWEST = 96; // pixels for the heading of a group
 
 /** Cells below a heading for each group; small groups share a row. The cells are as large as `height` allows. */
-export function layout(groups: CellGroup[], width: number, height: number, zoom = 1): Layout {
+export function layout(groups: CellGroup[], width: number, height: number, zoom = 1, smallest = SMALLEST): Layout {
   const heading = groups.length > 1 || groups[0]?.title ? HEADING : 0;
   let cell = LARGEST;
-  while (cell > SMALLEST && place(groups, width, cell, heading).height > height) cell -= cell > 40 ? 4 : 1;
-  return place(groups, width, Math.max(6, Math.round(cell * zoom)), heading);
+  while (cell > smallest && place(groups, width, cell, heading).height > height) cell -= cell > 40 ? 4 : 1;
+  return place(groups, width, Math.max(Math.min(6, smallest), Math.round(cell * zoom)), heading);
 }
 
 function place(groups: CellGroup[], width: number, cell: number, heading: number): Layout {
@@ -140,7 +140,7 @@ export function paint(context: CanvasRenderingContext2D, made: Layout, what: Pai
       context.fillStyle = style.quiet;
       context.font = "600 12.5px system-ui, sans-serif";
       context.textAlign = "left";
-      context.fillText(`${group.title || "none"} · ${group.members.length}`, group.left, group.top - 8, Math.max(NARROWEST, group.columns * made.cell));
+      context.fillText(`${group.title || "none"} · ${group.members.length.toLocaleString("en")}`, group.left, group.top - 8, Math.max(NARROWEST, group.columns * made.cell));
     }
     for (let position = 0; position < group.members.length; position += 1) {
       const node = group.members[position]!;

@@ -46,7 +46,8 @@ export interface Live<T> {
 
 const PAUSE = 400; // milliseconds between two requests of one screen, however much changes
 
-export function useLive<T>(path: string | null, kinds?: string[]): Live<T> {
+/** `kinds`: those whose changes matter, if not all. `every`: milliseconds after which it is asked for again in any case. */
+export function useLive<T>(path: string | null, kinds?: string[], every?: number): Live<T> {
   const [state, set] = useState<Live<T> & { path: string | null }>({ value: undefined, error: undefined, path });
   const wanted = useRef(kinds);
   wanted.current = kinds;
@@ -83,8 +84,10 @@ export function useLive<T>(path: string | null, kinds?: string[]): Live<T> {
       if (!mine || !changed.length || changed.some((kind) => mine.includes(kind))) void load();
     };
     listeners.add(listener);
+    const timer = every ? setInterval(() => void load(), every) : 0;
     return () => {
       stopped = true;
+      clearInterval(timer);
       listeners.delete(listener);
     };
   }, [path]);

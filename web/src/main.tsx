@@ -1,6 +1,6 @@
 import { type JSX, render } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { ApiError, get, type Overview as OverviewAnswer, type Place, post, type Session } from "./api";
+import { ApiError, type Counts, get, type Place, post, type Session } from "./api";
 import { full } from "./format";
 import { connect, useConnected, useLive } from "./live";
 import { Problem } from "./parts";
@@ -87,7 +87,7 @@ function Frame(props: { session: Session | null; path: string }): JSX.Element {
   const [dialog, setDialog] = useState<"" | "search" | "keys">("");
   const connected = useConnected();
   const main = useRef<HTMLElement>(null);
-  const waiting = useLive<OverviewAnswer>(session ? "/api/overview" : null).value?.counts.waiting ?? 0;
+  const waiting = useLive<Counts>(session ? "/api/counts" : null, ["pods"]).value?.waiting ?? 0;
   useKeys(setDialog);
   const current = SCREENS.find(([each]) => (each === "/" ? path === "/" : path.startsWith(each)));
   useEffect(() => {

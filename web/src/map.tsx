@@ -18,6 +18,8 @@ export const MEASURES: [Measure, string][] = [
   ["unit", "Unit"],
 ];
 
+const DENSE = 3; // pixels
+
 export function groupNodes(nodes: NodeColumns, label: string): CellGroup[] {
   const all = nodes.names.map((_, index) => index);
   const column = nodes.labels[label];
@@ -54,6 +56,7 @@ export function HeatMap(props: {
   group: string;
   filter: string;
   height: number;
+  dense?: boolean; // as small as it takes to fit
   zoom?: number;
   fill?: (node: number) => number;
   onOpen: (name: string) => void;
@@ -65,8 +68,8 @@ export function HeatMap(props: {
   const { nodes, measure, filter } = props;
   const units = useMemo(() => [...new Set(nodes.unit)].filter(Boolean).sort(), [nodes]);
   const made = useMemo(
-    () => layout(groupNodes(nodes, props.group), width, props.height, props.zoom ?? 1),
-    [nodes, props.group, width, props.height, props.zoom],
+    () => layout(groupNodes(nodes, props.group), width, props.height, props.zoom ?? 1, props.dense ? DENSE : undefined),
+    [nodes, props.group, width, props.height, props.zoom, props.dense],
   );
   const dimmed = useMemo(() => {
     const wanted = filter.trim().toLowerCase();

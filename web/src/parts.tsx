@@ -1,7 +1,7 @@
 // Small parts that several screens share.
 
 import type { ComponentChildren, JSX } from "preact";
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import type { ApiError, Verdict } from "./api";
 
 export function Card(props: {
@@ -55,7 +55,7 @@ export function Bar(props: { used: number | null; second?: number; label: string
   const second = Math.max(0, Math.min(100 - used, props.second ?? 0));
   return (
     <div class={props.tall ? "bar tall" : "bar"} role="img" aria-label={props.label} title={props.label}>
-      <i class={used >= 100 && props.alarm ? "full" : ""} style={{ width: `${used}%` }} />
+      {used > 0 && <i class={used >= 100 && props.alarm ? "full" : ""} style={{ width: `${used}%`, minWidth: "1px" }} />}
       {second > 0 && <i class="second" style={{ width: `${second}%` }} />}
     </div>
   );
@@ -149,6 +149,50 @@ export function Table<T>(props: { label: string; rows: T[]; columns: Column<T>[]
         </div>
       )}
     </>
+  );
+}
+
+/** Chooses a name. Where `names` are not all of them, one is typed, and `onSearch` is told what was typed so far. */
+export function NamePicker(props: {
+  label: string;
+  value: string;
+  names: string[];
+  complete: boolean;
+  empty?: string;
+  onChoose: (name: string) => void;
+  onSearch?: (text: string) => void;
+}): JSX.Element {
+  const [text, setText] = useState(props.value);
+  useEffect(() => setText(props.value), [props.value]);
+  const id = `names-${props.label}`;
+  const typed = (now: string): void => {
+    setText(now);
+    props.onSearch?.(now);
+    if (props.names.includes(now)) props.onChoose(now);
+  };
+  return (
+    <label class="field">
+      {props.label}
+      {props.complete ? (
+        <select value={props.value} onChange={(event) => props.onChoose(event.currentTarget.value)}>
+          {(props.empty || !props.names.length) && <option value="">{props.empty ?? "none"}</option>}
+          {props.names.map((name) => (
+            <option key={name} value={name}>
+              {name}
+            </option>
+          ))}
+        </select>
+      ) : (
+        <>
+          <input list={id} value={text} placeholder="type a name" onInput={(event) => typed(event.currentTarget.value.trim())} onChange={(event) => props.onChoose(event.currentTarget.value.trim())} />
+          <datalist id={id}>
+            {props.names.map((name) => (
+              <option key={name} value={name} />
+            ))}
+          </datalist>
+        </>
+      )}
+    </label>
   );
 }
 

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { ago, bytes, counted, cpu, duration } from "../src/format";
 import { windowOf } from "../src/screens/promises";
-import { film, nearest, recorded } from "../src/screens/timeline";
+import { film, nearest } from "../src/screens/timeline";
 import { workloadOf } from "../src/screens/what-if";
 import { yaml } from "../src/screens/why";
 import { locate } from "../src/yaml-path";
@@ -39,11 +39,9 @@ describe("where the cursor is in YAML", () => {
 });
 
 describe("a film", () => {
-  it("is made of samples or of frames", () => {
-    const samples = recorded({ time: [1, 2], nodes: [1, 1], waiting: [0, 1], running: [0, 0], cpu: [0, 5], memory: [0, 1], fill: ["", "05ff"], names: ["a", "b"], events: [] });
-    expect([samples.fill(0, 0), samples.fill(1, 0), samples.fill(1, 1)]).toEqual([-1, 5, 255]);
-    const played = film({ frames: [{ time: 1, nodes: 1, waiting: 0, running: 1, cpu: 50, memory: 1, fill: { b: 50 } }], expectations: [], events: [], refused: [] });
-    expect([played.names, played.fill(0, 0), played.fill(3, 0)]).toEqual([["b"], 50, -1]);
+  it("is made of frames", () => {
+    const played = film({ frames: [{ time: 1, nodes: 1, waiting: 0, running: 1, cpu: 50, memory: 1, fill: { b: 50, a: 7 } }], expectations: [], events: [], refused: [] });
+    expect(played.nodesAt).toEqual([{ names: ["a", "b"], fill: [7, 50] }]);
     expect(nearest([10, 20, 30], 26)).toBe(2);
   });
 });

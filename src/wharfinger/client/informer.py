@@ -292,11 +292,17 @@ class Informer(Generic[T]):
                     raise
                 # The continue token expired: only an unpaged list is certain to be consistent.
                 page = await self._client.send(replace(self._request, limit=0))
-                return list(page.items), page.resource_version
-            items.extend(page.items)
+                items.clear()
+                self._collect(items, page.items)
+                return items, page.resource_version
+            self._collect(items, page.items)
             token = page.continue_token
             if not token:
                 return items, page.resource_version
+
+    def _collect(self, items: list[T], page: Iterable[T]) -> None:
+        """Adds a page to what was listed before it."""
+        items.extend(page)
 
     async def _watch(self) -> None:
         loop = asyncio.get_running_loop()

@@ -18,7 +18,8 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from wharfinger.api.errors import ApiError, BadRequest, Unauthorized
-from wharfinger.dashboard.endpoints import ENDPOINTS, Dashboard, Endpoint, read_body
+from wharfinger.dashboard.context import Dashboard
+from wharfinger.dashboard.endpoints import ENDPOINTS, Endpoint, read_body
 from wharfinger.dashboard.openapi import openapi
 from wharfinger.dashboard.security import Guard
 from wharfinger.dashboard.sessions import SESSION_SECONDS, Caller, Sessions

@@ -1,5 +1,4 @@
-"""Explains pods with a scheduler that follows the cluster and never acts: the same engine, plugins and configuration as
-the one that decides."""
+"""Explains pods with the same engine, plugins and configuration as the scheduler that decides."""
 
 from __future__ import annotations
 
@@ -14,6 +13,7 @@ from wharfinger.api.kinds.builtin import PODS
 from wharfinger.api.registry import Document, Registry
 from wharfinger.api.views import Pod
 from wharfinger.client.interface import Client
+from wharfinger.client.memory import freeze_heap
 from wharfinger.client.tasks import cancel
 from wharfinger.client.timers import Clock
 from wharfinger.framework.status import Code, Status
@@ -35,13 +35,17 @@ NEVER, WAITING, NOW, HELD, ELSEWHERE = "never", "waiting", "now", "held", "elsew
 
 class Follower:
     def __init__(self, client: Client, clock: Clock, configuration: SchedulerConfiguration, registry: Registry) -> None:
-        from wharfinger.scheduler.scheduler import Scheduler
+        from wharfinger.dashboard.following import FollowingScheduler
 
-        self._scheduler = Scheduler(client, clock, configuration, registry)
+        self._scheduler = FollowingScheduler(client, clock, configuration, registry)
         self._loading: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._loading = asyncio.create_task(self._scheduler.load(), name="dashboard follower")
+        self._loading = asyncio.create_task(self._load(), name="dashboard follower")
+
+    async def _load(self) -> None:
+        await self._scheduler.load()
+        freeze_heap()  # a collection that looked at every object of a large cluster would stop all answers
 
     async def stop(self) -> None:
         if self._loading is not None:
@@ -51,6 +55,11 @@ class Follower:
     @property
     def ready(self) -> bool:
         return self._scheduler.ready
+
+    @property
+    def revision(self) -> int:
+        """Another number after every change that may change a verdict."""
+        return self._scheduler.decisive
 
     def _pod(self, namespace: str, name: str) -> Pod:
         if not self.ready:
@@ -125,8 +134,16 @@ class Follower:
         try:
             return self._explained(pod, asked, notes, compared)
         finally:
-            if bound:
-                engine.set_pod(pod)
+            self._restore(pod, asked)
+
+    def _restore(self, pod: Pod, asked: Pod) -> None:
+        """Undoes what a question left in the engine: what systems tell may assume the pod on the node of its choice."""
+        engine = self._scheduler.engine
+        engine.forget(asked)
+        if pod.spec.node_name:
+            engine.set_pod(pod)
+        elif pod.status.nominated_node_name:
+            engine.set_nominated(pod, pod.status.nominated_node_name)
 
     def _explained(self, pod: Pod, asked: Pod, notes: list[str], compared: tuple[str, ...]) -> Document:
         engine = self._scheduler.engine
@@ -135,11 +152,13 @@ class Follower:
             notes.append(f"it is not tried yet: {gate.message}")
         explanation = engine.explain(asked)
         decision = engine.schedule(asked)
-        preemption: PreemptionResult | None = None
-        if decision.diagnosis is not None and engine.profile(asked).at["postFilter"]:
-            preemption = engine.preempt(asked, decision.diagnosis)
+        message, preemption, cycle = decision.message, None, self._scheduler.state.cycle
+        if decision.diagnosis is not None:
+            if engine.profile(asked).at["postFilter"] and cycle.may_preempt(asked):
+                preemption = engine.preempt(asked, decision.diagnosis)
+            message = cycle.message(asked, decision.diagnosis)
         for each in self._scheduler.state.kinds.others.values():
-            notes += each.explanations(asked, decision)
+            notes += (note for note in each.explanations(asked, decision) if note not in message)
         found: Document = {
             "pod": {
                 "namespace": pod.metadata.namespace,
@@ -148,7 +167,7 @@ class Follower:
                 "phase": pod.status.phase,
             },
             "choice": decision.node or None,
-            "message": decision.message,
+            "message": message,
             "notes": notes,
             "nodeCount": engine.tables.node_count,
             "refused": _refused(engine, asked, explanation.refused),

@@ -5,16 +5,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
+from math import ceil, inf
 
 from wharfinger.api.conditions import find_condition
 from wharfinger.api.kinds.builtin import NODES, PODS
 from wharfinger.api.registry import Document
+from wharfinger.api.resources import CPU, MEMORY, Amounts
 from wharfinger.client.tasks import OwnedTask
 from wharfinger.dashboard.state import ClusterState
-from wharfinger.dashboard.usage import allocatable, is_waiting, pod_requests
+from wharfinger.dashboard.usage import allocatable, pod_requests
 from wharfinger.dashboard.views.objects import created, seconds
 from wharfinger.dashboard.what_if import share
 
@@ -34,8 +37,14 @@ class History(OwnedTask):
         self.samples: deque[Document] = deque(maxlen=SAMPLES)
 
     def start(self) -> None:
-        began = self._now()
-        self.samples.extend(past_samples(self._state.objects(PODS), self._state.objects(NODES), began - BEFORE, began))
+        began, state = self._now(), self._state
+
+        def requests_of(pod: Document) -> Amounts:
+            metadata = pod["metadata"]
+            return state.usage.amounts.get((metadata.get("namespace", ""), metadata["name"]), {})
+
+        past = past_samples(state.objects(PODS), state.objects(NODES), began - BEFORE, began, requests_of)
+        self.samples.extend(past)
         super().start()
 
     async def _run(self) -> None:
@@ -44,62 +53,86 @@ class History(OwnedTask):
             await asyncio.sleep(PERIOD)
 
     def sample(self) -> None:
-        usage, nodes, pods = self._state.usage, self._state.objects(NODES), self._state.objects(PODS)
-        room = {node["metadata"]["name"]: allocatable(node) for node in nodes}
-        used = [usage.requested.get(name, {}) for name in room]
+        usage, nodes = self._state.usage, self._state.nodes
+        used = [usage.requested.get(row.name, {}) for row in nodes.rows]
+        room = [row.room for row in nodes.rows]
+        fill = zip(used[:_FILLED], room[:_FILLED], strict=True)
         self.samples.append(
             {
                 "time": self._now(),
-                "nodes": len(room),
-                "waiting": sum(1 for pod in pods if is_waiting(pod)),
-                "running": sum(len(usage.pods.get(name, ())) for name in room),
-                "cpu": share(used, room.values(), "cpu"),
-                "memory": share(used, room.values(), "memory"),
-                "fill": bytes(
-                    min(255, share((usage.requested.get(name, {}),), (has,), "cpu"))
-                    for name, has in sorted(room.items())[:_FILLED]
-                ),
+                "nodes": len(nodes),
+                "waiting": len(usage.waiting),
+                "running": sum(len(usage.pods.get(row.name, ())) for row in nodes.rows),
+                "cpu": share(used, room, "cpu"),
+                "memory": share(used, room, "memory"),
+                "names": nodes.names,  # shared by all samples between which no node came or went
+                "fill": bytes(min(255, share((taken,), (has,), "cpu")) for taken, has in fill),
             }
         )
 
-    def at(self, moment: float) -> Document | None:
-        """The sample at or after a moment."""
-        found = list(self.samples)
-        position = bisect_left([each["time"] for each in found], moment)
-        return found[min(position, len(found) - 1)] if found else None
+    def nodes_at(self, moment: float) -> Document:
+        """How full each node was, in percent of cpu, at the last sample until a moment; nothing from before the start."""
+        position = bisect_right(self.samples, moment, key=lambda each: float(each["time"])) - 1
+        found = self.samples[max(0, position)] if self.samples else {"names": (), "fill": b""}
+        return {"names": found["names"][:_FILLED], "fill": list(found["fill"])}
 
 
-def past_samples(pods: Iterable[Document], nodes: Iterable[Document], start: float, end: float) -> list[Document]:
+def past_samples(
+    pods: Iterable[Document],
+    nodes: Iterable[Document],
+    start: float,
+    end: float,
+    requests_of: Callable[[Document], Amounts] = pod_requests,
+) -> list[Document]:
     """What objects tell about the time before: when pods were created, got their nodes, and ended. Pods and nodes that
     are gone leave no trace."""
-    spans = [_span(pod) for pod in pods]
-    born = [(created(node) or 0.0, allocatable(node)) for node in nodes]
+    spans = [(*_span(pod), requests_of(pod)) for pod in pods]
     first = min((begun for begun, *_ in spans if begun), default=end)
     start = max(start, first - 10.0)
     step = max(PERIOD, (end - start) / _STEPS)
-    samples, moment = [], start
-    while moment < end:
-        room = [has for since, has in born if since <= moment]
-        running = [amounts for _, bound, ended, amounts in spans if bound is not None and bound <= moment < ended]
-        waiting = sum(
-            1 for begun, bound, ended, _ in spans if begun <= moment < ended and (bound is None or moment < bound)
-        )
-        samples.append(
-            {
-                "time": moment,
-                "nodes": len(room),
-                "waiting": waiting,
-                "running": len(running),
-                "cpu": share(running, room, "cpu"),
-                "memory": share(running, room, "memory"),
-                "fill": b"",
-            }
-        )
-        moment += step
-    return samples
+    moments = [start + step * number for number in range(ceil((end - start) / step))]
+    counted = {name: _Steps(moments) for name in ("nodes", "waiting", "running")}
+    room = {name: _Steps(moments) for name in (CPU, MEMORY)}
+    used = {name: _Steps(moments) for name in (CPU, MEMORY)}
+    for node in nodes:
+        since, has = created(node) or 0.0, allocatable(node)
+        counted["nodes"].add(since, inf)
+        for name, total in room.items():
+            total.add(since, inf, has.get(name, 0))
+    for begun, bound, ended, amounts in spans:
+        counted["waiting"].add(begun, ended if bound is None else min(bound, ended))
+        if bound is not None:
+            counted["running"].add(bound, ended)
+            for name, total in used.items():
+                total.add(bound, ended, amounts.get(name, 0))
+    columns = {name: each.sums() for name, each in counted.items()}
+    for name in (CPU, MEMORY):
+        pairs = zip(used[name].sums(), room[name].sums(), strict=True)
+        columns[name] = [round(100 * taken / has) if has else 0 for taken, has in pairs]
+    return [
+        {"time": moment, **{name: column[number] for name, column in columns.items()}, "names": (), "fill": b""}
+        for number, moment in enumerate(moments)
+    ]
 
 
-def _span(pod: Document) -> tuple[float, float | None, float, dict[str, int]]:
+class _Steps:
+    """Sums at some moments of amounts that each count for a while."""
+
+    def __init__(self, moments: Sequence[float]) -> None:
+        self._moments = moments
+        self._steps = [0] * (len(moments) + 1)
+
+    def add(self, since: float, until: float, amount: int = 1) -> None:
+        first, last = bisect_left(self._moments, since), bisect_left(self._moments, until)
+        if first < last:
+            self._steps[first] += amount
+            self._steps[last] -= amount
+
+    def sums(self) -> list[int]:
+        return list(accumulate(self._steps))[:-1]
+
+
+def _span(pod: Document) -> tuple[float, float | None, float]:
     """When a pod was created, bound (None: not yet) and ended."""
     status = pod.get("status") or {}
     begun = created(pod) or 0.0
@@ -107,11 +140,11 @@ def _span(pod: Document) -> tuple[float, float | None, float, dict[str, int]]:
     if (pod.get("spec") or {}).get("nodeName"):
         condition = find_condition(status.get("conditions") or (), "PodScheduled") or {}
         bound = seconds(condition.get("lastTransitionTime")) or seconds(status.get("startTime")) or begun
-    ended = float("inf")
+    ended = inf
     if status.get("phase") in ("Succeeded", "Failed"):
         finished = [
             seconds(((each.get("state") or {}).get("terminated") or {}).get("finishedAt"))
             for each in status.get("containerStatuses") or ()
         ]
         ended = max((each for each in finished if each), default=bound or begun)
-    return begun, bound, ended, pod_requests(pod)
+    return begun, bound, ended

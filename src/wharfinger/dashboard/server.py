@@ -15,8 +15,9 @@ from wharfinger.api.kubernetes_version import KubernetesVersion
 from wharfinger.client.http import HttpClient
 from wharfinger.client.timers import SystemClock
 from wharfinger.dashboard.application import application, is_built
-from wharfinger.dashboard.endpoints import Dashboard
+from wharfinger.dashboard.context import Dashboard
 from wharfinger.dashboard.follower import Follower
+from wharfinger.dashboard.held_client import HeldClient
 from wharfinger.dashboard.history import History
 from wharfinger.dashboard.rights import Rights
 from wharfinger.dashboard.sessions import Sessions
@@ -64,8 +65,7 @@ async def serve(client: HttpClient, configure: Configure, options: DashboardOpti
     )
     await state.start(rights, await _namespaces(client, rights, options.namespaces))
     if state.whole:
-        dashboard.follower = Follower(client, SystemClock(), configure(kubernetes), state.registry)
-        dashboard.follower.start()
+        dashboard.follow(Follower(HeldClient(state, client), SystemClock(), configure(kubernetes), state.registry))
     history.start()
     local = options.host in ("127.0.0.1", "::1", "localhost")
     hosts = [f"{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]")] if local else []
@@ -90,8 +90,7 @@ async def serve(client: HttpClient, configure: Configure, options: DashboardOpti
         server.should_exit = server.force_exit = True
         await asyncio.gather(serving, return_exceptions=True)
         await history.stop()
-        if dashboard.follower is not None:
-            await dashboard.follower.stop()
+        await dashboard.stop()
         await workers.close()
         await sessions.close()
         await state.stop()

@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable
 
 from wharfinger.api.registry import Document
 
-FRESH = 15.0  # seconds for which an answer is kept
+FRESH = 15.0  # seconds for which an answer is kept at least
+PAUSE = 10  # times as long as the simulation took, an answer is kept: large clusters are simulated less often
 
 
 class WaitingStarts:
@@ -23,6 +24,8 @@ class WaitingStarts:
     async def get(self) -> list[Document]:
         async with self._lock:
             if time.monotonic() >= self._until:
+                began = time.monotonic()
                 self._found = await self._simulate()
-                self._until = time.monotonic() + FRESH
+                done = time.monotonic()
+                self._until = done + max(FRESH, PAUSE * (done - began))
             return self._found

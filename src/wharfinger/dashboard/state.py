@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,11 +12,17 @@ from wharfinger.api.kinds.builtin import EVENTS, NAMESPACES, NODES, PODS
 from wharfinger.api.registry import Document, Registry, Resource
 from wharfinger.client.http import HttpClient
 from wharfinger.client.informer import Informer
+from wharfinger.client.interface import Client, WatchEvent
+from wharfinger.dashboard.node_rows import NodeRows
+from wharfinger.dashboard.recent_events import EventInformer
 from wharfinger.dashboard.rights import Rights
-from wharfinger.dashboard.sharing import SharedParts, shorten_event
+from wharfinger.dashboard.sharing import SharedParts
 from wharfinger.dashboard.usage import NodeRequests
 from wharfinger.engine.registry import known_plugins
 from wharfinger.scheduler.feed import OTHERS
+
+Listener = Callable[[Document | None, Document | None], None]
+"""Takes the old and the new state of an object; None where there is none."""
 
 WAIT_SYNCED = 20.0  # seconds after which what is known is shown; the rest follows
 
@@ -29,6 +35,7 @@ class HeldKind:
     informers: list[Informer[Document]] = field(default_factory=list)
     revision: int = 0  # of the whole state when an object of it last changed
     refused: str = ""  # why it is not read
+    listeners: list[Listener] = field(default_factory=list)  # told of every change after it was made
 
     def objects(self) -> list[Document]:
         return [document for informer in self.informers for document in informer.items.values()]
@@ -47,6 +54,25 @@ def decisive_kinds() -> set[str]:
     return {NODES.kind, PODS.kind, *OTHERS, *observed}
 
 
+class SharingInformer(Informer[Document]):
+    """Shares parts of documents as they come. Done after a long list, the memory of what is shared would be lost in small
+    pieces between that of the rest."""
+
+    def __init__(self, client: Client, resource: Resource, parts: SharedParts, *, namespace: str) -> None:
+        super().__init__(client, resource, dict, namespace=namespace)
+        self._parts = parts
+
+    def _collect(self, items: list[Document], page: Iterable[Document]) -> None:
+        for document in page:
+            self._parts.share(document)
+            items.append(document)
+
+    def _take(self, event: WatchEvent[Document]) -> None:
+        if event.object is not None:
+            self._parts.share(event.object)
+        super()._take(event)
+
+
 class ClusterState:
     """Follows an API server with the rights of one client."""
 
@@ -55,6 +81,7 @@ class ClusterState:
         self.registry = registry
         self.kinds: dict[tuple[str, str], HeldKind] = {}
         self.usage = NodeRequests()
+        self.nodes = NodeRows()
         self.revision = 0
         self.whole = False  # whether everything that the scheduler follows can be read in all namespaces
         self._parts = SharedParts()
@@ -109,20 +136,23 @@ class ClusterState:
         return found
 
     def _follow(self, kind: HeldKind, namespace: str) -> None:
-        informer: Informer[Document] = Informer(self.client, kind.resource, dict, namespace=namespace)
+        informer: Informer[Document]
+        if kind.resource == EVENTS:
+            informer = EventInformer(self.client, namespace=namespace)
+        else:
+            informer = SharingInformer(self.client, kind.resource, self._parts, namespace=namespace)
         informer.optional = True
 
         def changed(old: Document | None, new: Document | None) -> None:
-            if new is not None:
-                self._parts.share(new)
-                if kind.resource == EVENTS:
-                    shorten_event(new)
             if kind.resource == PODS:
                 self.usage.pod_changed(old, new)
+            elif kind.resource == NODES:
+                self.nodes.node_changed(old, new)
             self.revision += 1
             kind.revision = self.revision
-            for each in self._subscribers:
-                each.add(kind.resource, ((old or new or {}).get("metadata") or {}).get("namespace") or "")
+            for listener in kind.listeners:
+                listener(old, new)
+            self.announce(kind.resource, ((old or new or {}).get("metadata") or {}).get("namespace") or "")
 
         informer.add_handler(lambda new: changed(None, new), changed, lambda old: changed(old, None))
         kind.informers.append(informer)
@@ -131,6 +161,11 @@ class ClusterState:
     async def stop(self) -> None:
         informers = [informer for kind in self.kinds.values() for informer in kind.informers]
         await asyncio.gather(*(informer.stop() for informer in informers))
+
+    def announce(self, resource: Resource, namespace: str) -> None:
+        """Tells all who follow that an answer about objects of this kind may be another one now."""
+        for each in self._subscribers:
+            each.add(resource, namespace)
 
     def subscribe(self) -> Subscription:
         made = Subscription(self._subscribers.discard)
@@ -184,6 +219,7 @@ class Visible:
     def __init__(self, state: ClusterState, scopes: Mapping[tuple[str, str], frozenset[str] | None]) -> None:
         self.state = state
         self._scopes = scopes
+        self._usage: NodeRequests | None = None
 
     @classmethod
     async def of(cls, state: ClusterState, rights: Rights, resources: Iterable[Resource]) -> Visible:
@@ -199,10 +235,35 @@ class Visible:
         """What the pods that the caller may see request on each node."""
         if self.everywhere(PODS):
             return self.state.usage
-        found = NodeRequests()
-        for pod in self.objects(PODS):
-            found.pod_changed(None, pod)
-        return found
+        if self._usage is None:
+            self._usage = NodeRequests()
+            for pod in self.objects(PODS):
+                self._usage.pod_changed(None, pod)
+        return self._usage
+
+    def nodes(self) -> NodeRows:
+        """Nodes belong to no namespace: the caller may list all of them, or none."""
+        return self.state.nodes if self.everywhere(NODES) else NodeRows()
+
+    def events(self, reasons: Collection[str] | None = None) -> Iterator[Document]:
+        """The recent events that the caller may see, of these reasons only."""
+        scope = self._scopes.get((EVENTS.group, EVENTS.plural), frozenset())
+        kind = self.state.held(EVENTS)
+        for informer in kind.informers if kind is not None else ():
+            assert isinstance(informer, EventInformer)
+            for event in informer.recent if reasons is None else informer.recent.of(reasons):
+                if scope is None or event["metadata"].get("namespace") in scope:
+                    yield event
+
+    @property
+    def scope(self) -> Hashable:
+        """Equal for callers who see the same objects of the kinds that were named."""
+        return frozenset(self._scopes.items())
+
+    @property
+    def revision(self) -> Hashable:
+        """Another one after every change of an object of those kinds."""
+        return frozenset((key, self.state.kinds[key].revision) for key in self._scopes)
 
     def objects(self, resource: Resource) -> list[Document]:
         """The objects of a kind that was named when this was made; of others, none."""

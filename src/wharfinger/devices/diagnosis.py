@@ -40,9 +40,9 @@ class RequestDiagnosis(msgspec.Struct, frozen=True):
 
     @property
     def missing(self) -> float:
-        """The part of the needed devices that are not usable."""
+        """The part of the needed devices that are not usable; those that do not even exist count twice."""
         needed = self.needed or 1
-        return max(needed - len(self.usable), 0) / needed
+        return (max(needed - len(self.usable), 0) + max(needed - self.looked_at, 0)) / needed
 
     def __str__(self) -> str:
         parts = [f"{len(devices)} {cause}" for cause, devices in self.causes.items()] + list(self.pools)

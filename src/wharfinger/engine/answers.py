@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from wharfinger.engine.caches import CandidateCache, VerdictCache
+from wharfinger.engine.cohort import Cohorts
 from wharfinger.engine.favoured import FavouredRows, favouring
 from wharfinger.engine.preparation import Points, PreparedShape
 from wharfinger.engine.values import RowValues
@@ -17,10 +18,12 @@ class Answers:
 
     __slots__ = ("candidates", "favoured", "prepared", "shape", "values", "verdicts")
 
-    def __init__(self, tables: Tables, shape: Shape, points: Points, weights: Mapping[str, int]) -> None:
+    def __init__(
+        self, tables: Tables, shape: Shape, points: Points, weights: Mapping[str, int], cohorts: Cohorts
+    ) -> None:
         self.shape = shape
         self.prepared = PreparedShape(shape, points, weights)
-        self.values = RowValues(tables, self.prepared)
+        self.values = RowValues(tables, self.prepared, cohorts)
         plugin = favouring(self.prepared) if self.prepared.overlays else None
         self.favoured = None if plugin is None else FavouredRows(tables, self.prepared, plugin)
         self.verdicts = VerdictCache()  # rows with overlays or nominated pods
@@ -28,4 +31,5 @@ class Answers:
 
     def close(self) -> None:
         """The answers are dropped."""
+        self.values.close()
         self.prepared.close()

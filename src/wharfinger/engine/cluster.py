@@ -71,10 +71,16 @@ class ClusterScorer:
         return difference
 
 
+def _moves(prepared: Prepared) -> bool:
+    """Whether the version of the scores may move."""
+    kind = type(prepared)
+    return kind.score_version is not Prepared.score_version or kind.version is not Prepared.version
+
+
 class ClusterScope:
     """All filters and scorers of a shape whose results may change for all rows at once."""
 
-    __slots__ = ("_filters", "_scorers", "following", "guards", "normalized", "tracked")
+    __slots__ = ("_filters", "_moving", "_scorers", "following", "guards", "normalized", "tracked")
 
     def __init__(self, filters: Filters, scorers: Sequence[ScoringPlugin]) -> None:
         plain = [each for each in scorers if not each.prepared.normalizes]
@@ -84,12 +90,14 @@ class ClusterScope:
         ]
         self.following = [each for each in self._scorers if each.prepared.scores_follow_pods]
         self.normalized = [NormalizedScorer(each.prepared, each.weight) for each in scorers if each.prepared.normalizes]
+        self._moving = self.normalized  # those whose version may move
         self.guards: list[ClusterFilter] = []  # the filters that have something to filter
         self.tracked: list[NormalizedScorer] = []
 
     def reset(self, capacity: int) -> None:
         self.guards = []
         self.tracked = []
+        self._moving = self.normalized
         for guard in self._filters:
             guard.version = None
         for part in self._scorers:
@@ -124,7 +132,7 @@ class ClusterScope:
                 part.refresh(tables)
                 scored = True
         rescored: list[NormalizedScorer] = []
-        for scorer in self.normalized:
+        for scorer in self._moving:
             version = scorer.prepared.score_version
             if version != scorer.version:
                 scorer.version = version
@@ -136,6 +144,8 @@ class ClusterScope:
                     rescored.append(scorer)
                 else:
                     scored = scored or was_active or scorer.active
+        if self._moving is self.normalized:
+            self._moving = [each for each in self.normalized if _moves(each.prepared)]
         return filtered, scored, rescored
 
     def accepted(self, rows: Bools) -> Bools:

@@ -40,8 +40,8 @@ from wharfinger.engine.outcome import NO_NODES, Decision, Diagnosis, Explanation
 from wharfinger.engine.preparation import PreparedShape
 from wharfinger.engine.profile import Profile, ProfileSpec, default_profile
 from wharfinger.engine.registry import known_plugins
+from wharfinger.engine.rows import REFUSED, SHIFT
 from wharfinger.engine.special_rows import feasible_rows
-from wharfinger.engine.values import REFUSED, SHIFT
 from wharfinger.framework.events import ClusterEvent
 from wharfinger.framework.plugin import FailedAttempt, Plugin
 from wharfinger.framework.prebinding import Preparation, Write
@@ -317,20 +317,12 @@ class Engine:
         answers = chosen.answers_for(pod)
         if diagnosis is None:
             diagnosis = evaluation.diagnose(self.tables, answers.prepared, pod)
-        plugins: Sequence[Plugin] = [
-            plugin for plugin in chosen.plugins.values() if type(plugin).may_evict is not Plugin.may_evict
-        ]
-
-        def spared_by(preemptor: Pod, victim: PodOnNode) -> str:
-            for plugin in plugins:  # asked for every pod of every node
-                if not plugin.may_evict(preemptor, victim):
-                    return plugin.name
-            return ""
+        sparing = [plugin for plugin in chosen.plugins.values() if plugin.spares_pods()]
 
         result, messages, writes = PreemptionResult(False), list[str](), list[Write]()
         for plugin in chosen.at["postFilter"]:
             if plugin.preempts:
-                result = preemption.preempt(self.tables, answers, pod, diagnosis, self, spared_by)
+                result = preemption.preempt(self.tables, answers, pod, diagnosis, self, sparing)
                 if result.node is not None:
                     told = self.tables.kubernetes >= KubernetesVersion.V1_37
                     diagnosis.post_filter = preemption.success_message(result) if told else ""

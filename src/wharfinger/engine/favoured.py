@@ -15,8 +15,7 @@ import numpy as np
 from wharfinger.api.views import Pod
 from wharfinger.engine.evaluation import active_filters, row_refusal
 from wharfinger.engine.preparation import Filters, PreparedShape, ScoringPlugin
-from wharfinger.engine.rows import RowScope
-from wharfinger.engine.values import SHIFT
+from wharfinger.engine.rows import SHIFT, RowScope
 from wharfinger.framework.plugin import MAX_SCORE, Prepared, Scope
 from wharfinger.framework.tables import Tables
 
@@ -120,8 +119,11 @@ class FavouredRows:
         if pod_rows is None or len(self._heap) > 2 * len(overlaid) + 64:
             self._rebuild(pod, overlaid)
             return
-        standings = self._standings
-        for row in dict.fromkeys(pod_rows):
+        standings, last = self._standings, -1
+        for row in pod_rows:
+            if row == last:
+                continue  # a pod that uses a reservation changes its row twice
+            last = row
             if row in overlaid:
                 self._refresh_row(pod, row)
             elif row in standings:

@@ -20,14 +20,14 @@ class Front:
     LEAST = 256  # rows taken into the heap at once, or one in SHARE if that is more
     SHARE = 64
 
-    __slots__ = ("_floor", "_heap", "_rows", "_values", "_worst")
+    __slots__ = ("_floor", "_rows", "_values", "_worst", "first")
 
     def __init__(self, values: IntColumn, worst: int, rows: Rows | None = None) -> None:
         """`worst` is the value of rows that are not feasible. Only the given rows are considered, if any are given."""
         self._values = values
         self._worst = worst
         self._rows = rows
-        self._heap: list[tuple[int, int]] = []  # (negated value, row); may contain outdated values
+        self.first: list[tuple[int, int]] = []  # a heap of (negated value, row); may contain outdated values
         self._advance()
 
     def _advance(self) -> None:
@@ -42,19 +42,19 @@ class Front:
             rows = self._rows.take(rows)
         order = np.lexsort((rows, negated))
         # A sorted list is a heap.
-        self._heap = list(zip(negated.take(order).tolist(), rows.take(order).tolist(), strict=True))
+        self.first = list(zip(negated.take(order).tolist(), rows.take(order).tolist(), strict=True))
         self._floor = bound - 1
 
     def changed(self, row: int, value: int) -> None:
         """The value of a row changed."""
         if value > self._floor:
-            heappush(self._heap, (-value, row))
+            heappush(self.first, (-value, row))
 
     def best(self) -> int:
         """The row with the largest value; -1 if no row is feasible."""
         cells = self._values.cells
         while True:
-            heap = self._heap
+            heap = self.first
             while heap:
                 negated, row = heap[0]
                 if cells[row] == -negated:
@@ -88,9 +88,9 @@ class DomainFronts:
         self._fronts = [Front(values, worst, rows[domains.index == each]) for each in range(number)]
         self.shifts = [0] * number  # [domain]
 
-    def shift(self, gained: Sequence[int]) -> None:
-        """Adds to the values of all rows of each domain."""
-        self.shifts = [before + more for before, more in zip(self.shifts, gained, strict=True)]
+    def rescore(self, before: Sequence[int], after: Sequence[int], unit: int) -> None:
+        """Adds the difference of the domains' scores, in units of a value, to the values of all their rows."""
+        self.shifts = [shift + (new - old) * unit for shift, old, new in zip(self.shifts, before, after, strict=True)]
 
     def shift_of(self, row: int) -> int:
         domain = self._domain_of[row]
@@ -110,7 +110,8 @@ class DomainFronts:
         """The row with the largest value; -1 if no row is feasible."""
         cells, best, value = self._values.cells, -1, 0
         for front, shift in zip(self._fronts, self.shifts, strict=True):
-            row = front.best()
+            first = front.first
+            row = first[0][1] if first and cells[first[0][1]] == -first[0][0] else front.best()
             if row >= 0:
                 shifted = cells[row] + shift
                 if best < 0 or shifted > value or (shifted == value and row < best):

@@ -14,9 +14,9 @@ from wharfinger.engine.caches import CandidateCache
 from wharfinger.engine.evaluation import active_filters, overlays_on, unschedulable_rows
 from wharfinger.engine.outcome import Candidate, Diagnosis, PreemptionResult
 from wharfinger.engine.preparation import PreparedShape
-from wharfinger.engine.victims import NO_VICTIMS, DryRuns, SparedBy, Victims, lower, possible_victims, rank
+from wharfinger.engine.victims import NO_VICTIMS, DryRuns, lower, possible_victims, spared_by
 from wharfinger.framework.columns import Rows
-from wharfinger.framework.plugin import Prepared, Scope
+from wharfinger.framework.plugin import Plugin, Prepared, Scope
 from wharfinger.framework.status import Code, Status, unresolvable
 from wharfinger.framework.tables import Tables
 
@@ -35,16 +35,17 @@ class Budgets(Protocol):
 
 
 def preempt(
-    tables: Tables, answers: Answers, pod: Pod, diagnosis: Diagnosis, source: Budgets, spared_by: SparedBy
+    tables: Tables, answers: Answers, pod: Pod, diagnosis: Diagnosis, source: Budgets, sparing: Sequence[Plugin] = ()
 ) -> PreemptionResult:
-    """The best node to evict pods from. `diagnosis` is that of the failed scheduling attempt."""
-    refusal = _ineligible(tables, pod, diagnosis, spared_by)
+    """The best node to evict pods from. `diagnosis` is that of the failed scheduling attempt; `sparing` are the plugins that
+    may keep pods from being evicted."""
+    refusal = _ineligible(tables, pod, diagnosis, sparing)
     if refusal:
         return PreemptionResult(False, refusal)
     rows = unschedulable_rows(tables, diagnosis)
     if not len(rows):
         return PreemptionResult(True, Diagnosis(tables.node_count, absent=NOT_HELPFUL).message, helps_nowhere=True)
-    cache = _dry_run(tables, answers, pod, rows, source, spared_by)
+    cache = _dry_run(tables, answers, pod, rows, source, sparing)
     best = _best(answers.prepared, cache, rows)
     if not len(best):
         refused = [(each, [row]) for row in rows.tolist() if isinstance(each := cache.by_row[row], Status)]
@@ -73,7 +74,7 @@ def _best(shape: PreparedShape, cache: CandidateCache, rows: Rows) -> Rows:
 
 
 def _dry_run(
-    tables: Tables, answers: Answers, pod: Pod, rows: Rows, source: Budgets, spared_by: SparedBy
+    tables: Tables, answers: Answers, pod: Pod, rows: Rows, source: Budgets, sparing: Sequence[Plugin]
 ) -> CandidateCache:
     """What evictions achieve on each of the rows; cached for the shape if it depends on the row alone."""
     shape = answers.prepared
@@ -94,30 +95,25 @@ def _dry_run(
     for row in unknown:
         # Filters of node scope need no simulation where they have accepted the row.
         runs = narrow if narrow is whole or answers.values.node_accepts(row) else whole
-        possible = possible_victims(tables, pod, row, spared_by, cache.sparing)
-        answer: Victims | Status = NO_VICTIMS
+        possible = possible_victims(tables, pod, row, sparing, cache.sparing)
+        answer: Candidate | Status = NO_VICTIMS
         for overlay in (overlays_on(shape, row, evicting=True) if shape.overlays else (None,)) if possible else ():
-            answer = runs.victims_on(row, possible, overlay)
-            if not isinstance(answer, Status):
+            answer = runs.candidate_on(row, possible, overlay)
+            if isinstance(answer, Candidate):
                 break
-        found.append(answer if isinstance(answer, Status) else _candidate(tables.names[row], answer))
+        found.append(answer)
     cache.learn(unknown, found)
     return cache
 
 
-def _candidate(node: str, victims: Victims) -> Candidate:
-    pods, violations = victims
-    return Candidate(node, [each.pod for each in pods], violations, rank(pods, violations))
-
-
-def _ineligible(tables: Tables, pod: Pod, diagnosis: Diagnosis, spared_by: SparedBy) -> str:
+def _ineligible(tables: Tables, pod: Pod, diagnosis: Diagnosis, sparing: Sequence[Plugin]) -> str:
     if pod.spec.preemption_policy == "Never":
         return NEVER
     nominated = pod.status.nominated_node_name
     if nominated and diagnosis.status(nominated).code is not Code.UNRESOLVABLE:
         row = tables.row_of.get(nominated)
         for victim in tables.pods_on[row].values() if row is not None else ():
-            if lower(victim, pod) and not spared_by(pod, victim) and _being_preempted(victim.pod):
+            if lower(victim, pod) and not spared_by(sparing, pod, victim) and _being_preempted(victim.pod):
                 return WAITING
     return ""
 

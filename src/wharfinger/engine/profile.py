@@ -11,6 +11,7 @@ from wharfinger.api.fields import FieldError, describe
 from wharfinger.api.kubernetes_version import REFERENCE, KubernetesVersion
 from wharfinger.api.views import Pod
 from wharfinger.engine.answers import Answers
+from wharfinger.engine.cohort import Cohorts
 from wharfinger.engine.registry import known_plugins
 from wharfinger.framework.plugin import EXTENSION_POINTS, Args, Plugin
 from wharfinger.framework.shapes import Shape, Shapes
@@ -107,11 +108,16 @@ class Profile:
         )
         self._no_keys = (None,) * len(self._keyed)
         self._keyed_without_volumes = tuple(plugin for plugin in self._keyed if not plugin.keys_volumes)
+        self._shape_keys = tuple(plugin.shape_key for plugin in self._keyed)
+        self._shape_keys_without_volumes = tuple(
+            None if plugin.keys_volumes else plugin.shape_key for plugin in self._keyed
+        )
         self._settled: dict[
             int, Shape
         ] = {}  # by plain shape: the shape of its pods that have neither annotations nor volumes
         self._settled_at = -1
         self._answers: dict[int, Answers] = {}
+        self._cohorts: Cohorts = {}
         self._last_answers: Answers | None = None
         self._last_pod: Pod | None = None  # `schedule` and `assume` ask for the same pod one after the other
         self._last_state = -1
@@ -144,9 +150,8 @@ class Profile:
         return found
 
     def _with_keys(self, plain: Shape, pod: Pod) -> Shape:
-        if not pod.spec.volumes and all(plugin.shape_key(pod) is None for plugin in self._keyed_without_volumes):
-            return plain
-        keys: Hashable = tuple(plugin.shape_key(pod) for plugin in self._keyed)
+        shape_keys = self._shape_keys if pod.spec.volumes else self._shape_keys_without_volumes
+        keys: Hashable = tuple([None if shape_key is None else shape_key(pod) for shape_key in shape_keys])
         return plain if keys == self._no_keys else self._tables.shapes.extended(plain, pod, keys)
 
     def answers(self, shape: Shape) -> Answers:
@@ -165,7 +170,7 @@ class Profile:
             limit = max(8, self.MEMORY // (64 * self._tables.capacity))
             while len(self._answers) >= limit:
                 self._answers.pop(next(iter(self._answers))).close()
-            found = self._answers[shape.number] = Answers(self._tables, shape, self.at, self.weights)
+            found = self._answers[shape.number] = Answers(self._tables, shape, self.at, self.weights, self._cohorts)
         elif len(self._answers) > 1:
             # Dicts keep insertion order: inserting it again makes it the most recently used.
             self._answers[shape.number] = self._answers.pop(shape.number)
@@ -185,4 +190,5 @@ class Profile:
         for answers in self._answers.values():
             answers.close()
         self._answers.clear()
+        self._cohorts.clear()
         self._last_answers = None

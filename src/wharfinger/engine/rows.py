@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from itertools import repeat
 from operator import getitem
 
 import numpy as np
 
-from wharfinger.framework.columns import Bools, Ints, Rows
-from wharfinger.framework.plugin import Prepared
+from wharfinger.engine.preparation import PreparedShape
+from wharfinger.framework.columns import Bools, Flags, IntColumn, Ints, Rows, distinct
+from wharfinger.framework.plugin import Prepared, Scope
 from wharfinger.framework.tables import Tables
+
+SHIFT = 40  # of a row's value: score in the high bits, tie-break in the low 40
+REFUSED = int(np.iinfo(np.int64).min)
 
 FEW = 12  # up to this many rows are cheaper one by one than as arrays
 FEW_MEMOIZED = 40  # the same where most rows are looked up
@@ -24,7 +28,7 @@ class RowScope:
     most nodes of a cluster are alike.
     """
 
-    __slots__ = ("_filters", "_inputs", "_memo", "_row_filters", "_row_scorers", "_scorers", "few")
+    __slots__ = ("_filters", "_inputs", "_memo", "_row_filters", "_row_scorers", "_scorers", "few", "parts")
 
     def __init__(self, tables: Tables, filters: Sequence[Prepared], scorers: Sequence[tuple[Prepared, int]]) -> None:
         self._filters = filters
@@ -37,6 +41,19 @@ class RowScope:
         columns = {id(column): column for columns in inputs if columns is not None for column in columns}
         self._inputs = [tables.sizes.cells, *(column.cells for column in columns.values())]
         self.few = FEW if self._memo is None else FEW_MEMOIZED
+        #: All plugins, with whether they filter and the weight of their scores.
+        self.parts = [
+            (each, each in filters, next((weight for one, weight in scorers if one is each), 0)) for each in functions
+        ]
+
+    def joint_key(self) -> Hashable | None:
+        """Equal for shapes whose rows can be evaluated together; None if that is not possible."""
+        keys = [each.joint_key() for each, _, _ in self.parts]
+        if not keys or None in keys:
+            return None
+        return tuple(
+            (type(each), key, filters, weight) for (each, filters, weight), key in zip(self.parts, keys, strict=True)
+        )
 
     def evaluate(self, row: int) -> tuple[bool, int]:
         """Whether all filters accept the row, and the sum of its scores."""
@@ -74,3 +91,75 @@ class RowScope:
         for prepared, weight in self._scorers:
             scores = prepared.score(rows)
             total += scores if weight == 1 else scores * weight
+
+
+class RowParts:
+    """What node scope and row scope say about each row, apart from scores that are normalized."""
+
+    def __init__(self, tables: Tables, prepared: PreparedShape) -> None:
+        self._tables = tables
+        filters = [each for _, each in prepared.filters]
+        plain = [each for each in prepared.scorers if not each.prepared.normalizes]
+        self._node_filters = [each for each in filters if each.scope is Scope.NODE]
+        self._node_scorers = [(each.prepared, each.weight) for each in plain if each.prepared.scope is Scope.NODE]
+        self.scope = RowScope(
+            tables,
+            [each for each in filters if each.scope is Scope.ROW],
+            [(each.prepared, each.weight) for each in plain if each.prepared.scope is Scope.ROW],
+        )
+        self.allocate(0)
+
+    def allocate(self, size: int) -> None:
+        """Everything is to be evaluated."""
+        self.node_accepts = Flags(size)
+        self.row_accepts = Flags(size)
+        self.node_base = IntColumn(size)  # scores of node scope
+        self.base = IntColumn(size)  # scores of node and row scope
+        self.nodes_accept = False  # whether filters of node scope accept all rows
+        self.nodes_score = False  # whether scores of node scope are not all zero
+        self._unsettled = -1  # position of the pod log after which rows were left out; -1: none were
+
+    def evaluate_nodes(self, rows: Rows) -> Rows:
+        """Evaluates node scope; returns those of the rows that have a node."""
+        tables = self._tables
+        alive = tables.alive[rows]
+        self.node_accepts.view[rows] = alive
+        rows = rows[alive]
+        accepts = np.ones(len(rows), dtype=np.bool_)
+        for prepared in self._node_filters:
+            accepts &= prepared.accepts(rows)
+        self.node_accepts.view[rows] = accepts
+        base = np.zeros(len(rows), dtype=np.int64)
+        for prepared, weight in self._node_scorers:
+            base += prepared.score(rows) * weight
+        self.node_base.view[rows] = base
+        everything = len(rows) == len(tables.row_of)
+        self.nodes_accept = bool((accepts if everything else self.node_accepts.view.take(tables.rows)).all())
+        self.nodes_score = bool((base if everything else self.node_base.view).any())
+        return rows
+
+    def evaluate_rows(self, rows: Rows) -> tuple[Bools, Ints]:
+        """Evaluates row scope; returns the verdicts and scores of both scopes."""
+        accepts = self.scope.accepts(rows)
+        self.row_accepts.view[rows] = accepts
+        base = self.node_base.take(rows)
+        self.scope.add_scores(rows, base)
+        self.base.view[rows] = base
+        return accepts & self.node_accepts.view.take(rows), base
+
+    def leave_out(self, position: int) -> None:
+        """Row scope is not evaluated for the rows that changed after a position of the pod log, until `settle`."""
+        if self._unsettled < 0:
+            self._unsettled = position
+
+    def settle(self) -> None:
+        """Evaluates the rows that were left out."""
+        if self._unsettled < 0:
+            return
+        tables, rows = self._tables, self._tables.pod_log.since(self._unsettled)
+        self._unsettled = -1
+        if rows is None:
+            self.evaluate_rows(tables.rows)
+        elif rows:
+            found = distinct(rows)
+            self.evaluate_rows(found[tables.alive.take(found)])

@@ -14,17 +14,16 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from wharfinger.engine.cluster import ClusterScope
+from wharfinger.engine.cohort import CohortPlace, Cohorts
 from wharfinger.engine.front import DomainFronts, Front
 from wharfinger.engine.normalized import NormalizedScorer
 from wharfinger.engine.preparation import PreparedShape
-from wharfinger.engine.rows import RowScope
+from wharfinger.engine.rows import REFUSED, SHIFT, RowParts
 from wharfinger.framework.columns import Bools, Flags, IntColumn, Ints, Rows, distinct
 from wharfinger.framework.domains import DomainScores
 from wharfinger.framework.plugin import Scope
 from wharfinger.framework.tables import Tables
 
-SHIFT = 40  # score in the high bits, tie-break in the low 40
-REFUSED = int(np.iinfo(np.int64).min)
 CALM = 8  # decisions in a row without a change of many rows, after which a heap pays
 FEW_SHIFTED = 16  # up to this many rows whose normalized score changed are updated in the heap
 
@@ -34,18 +33,12 @@ _NO_ROWS, _NO_FLAGS = IntColumn(0), Flags(0)
 class RowValues:
     """`refresh` brings the values up to date; everything else reads them as of the last refresh."""
 
-    def __init__(self, tables: Tables, prepared: PreparedShape) -> None:
+    def __init__(self, tables: Tables, prepared: PreparedShape, cohorts: Cohorts) -> None:
         self._tables = tables
-        filters = [each for _, each in prepared.filters]
-        plain = [each for each in prepared.scorers if not each.prepared.normalizes]
-        self._node_filters = [each for each in filters if each.scope is Scope.NODE]
-        self._node_scorers = [(each.prepared, each.weight) for each in plain if each.prepared.scope is Scope.NODE]
-        self._row_scope = RowScope(
-            tables,
-            [each for each in filters if each.scope is Scope.ROW],
-            [(each.prepared, each.weight) for each in plain if each.prepared.scope is Scope.ROW],
-        )
+        self._parts = RowParts(tables, prepared)
+        self._row_scope = self._parts.scope
         self._evaluate = self._row_scope.evaluate
+        self._cohort = CohortPlace(tables, self._parts, cohorts)
         self._cluster = ClusterScope(prepared.filters, prepared.scorers)
         self._guards, self._tracked = self._cluster.guards, self._cluster.tracked  # here for fast access
         self._following = self._cluster.following
@@ -60,14 +53,14 @@ class RowValues:
         # [row], allocated by `_build`.
         self.value = _NO_ROWS
         self._unguarded = _NO_ROWS  # values regardless of the guards; kept while there are guards
-        self._node_accepts = self._row_accepts = _NO_FLAGS
-        self._node_base = _NO_ROWS  # plain scores of node scope
-        self._base = _NO_ROWS  # plain scores of node and row scope
+        self._node_accepts = self._row_accepts = _NO_FLAGS  # these four are those of the parts, for fast access
+        self._node_base = self._base = _NO_ROWS
         self._cluster_base = _NO_ROWS  # plain scores of cluster scope, and normalized ones that differ between rows
 
         # About the values as a whole.
         self._constant = 0  # normalized scores that are the same for all rows
         self._has_cluster_base = False
+        self._cluster_scores = False  # as of the last time when all values were combined: whether it is not all zero
         self._sensitive = False  # whether scores depend on which rows are feasible
         self._feasible: tuple[Bools, Rows] | None = None
         self._by_domain: NormalizedScorer | None = None  # the only scorer of domains, which shifts their values
@@ -100,6 +93,7 @@ class RowValues:
 
     def accepted(self) -> Bools:
         """The rows that pass all filters, regardless of nominated pods and overlays."""
+        self._parts.settle()
         return self._cluster.accepted(self._node_accepts.view & self._row_accepts.view)
 
     def node_accepts(self, row: int) -> bool:
@@ -108,6 +102,7 @@ class RowValues:
 
     def among(self, feasible: Bools) -> Ints:
         """The values of all rows if these were the feasible ones."""
+        self._parts.settle()
         return np.where(feasible, self._totals(feasible), REFUSED)
 
     # -- catching up with the tables
@@ -138,7 +133,8 @@ class RowValues:
         if node_log.position != self._node_position:
             node_rows = node_log.since(self._node_position)
             self._node_position = node_log.position
-        pod_rows = pod_log.since(self._pod_position)
+        position = self._pod_position
+        pod_rows = pod_log.since(position)
         self._pod_position = pod_log.position
         if node_rows is None or pod_rows is None or not self._built:
             self._build()
@@ -150,9 +146,11 @@ class RowValues:
             self._refresh_nodes(distinct(node_rows))
             all_changed = True
         if pod_rows:
-            if len(pod_rows) <= self._row_scope.few:
+            if len(pod_rows) == 1:
+                all_changed = self._refresh_row(pod_rows[0]) or all_changed
+            elif len(pod_rows) <= self._row_scope.few:
                 all_changed = self._refresh_few(pod_rows) or all_changed
-            else:
+            elif node_rows or filtered or all_changed or not self._refresh_together(position):
                 rows = np.array(pod_rows, dtype=np.int64)
                 if len(rows) > 256:
                     rows = distinct(rows)
@@ -174,10 +172,10 @@ class RowValues:
         self._tables_version = -1
         self.value = IntColumn(size, REFUSED)
         self._unguarded = IntColumn(size, REFUSED)
-        self._node_accepts = Flags(size)
-        self._row_accepts = Flags(size)
-        self._node_base = IntColumn(size)
-        self._base = IntColumn(size)
+        parts = self._parts
+        parts.allocate(size)
+        self._node_accepts, self._row_accepts = parts.node_accepts, parts.row_accepts
+        self._node_base, self._base = parts.node_base, parts.base
         self._cluster_base = IntColumn(size)
         self._constant = 0
         self._has_cluster_base = self._sensitive = False
@@ -193,21 +191,10 @@ class RowValues:
 
     def _refresh_nodes(self, rows: Rows) -> None:
         """Evaluates rows whose node changed, except for cluster scope."""
-        tables = self._tables
-        alive = tables.alive[rows]
-        self._node_accepts.view[rows] = alive
-        rows = rows[alive]
-        accepts = np.ones(len(rows), dtype=np.bool_)
-        for prepared in self._node_filters:
-            accepts &= prepared.accepts(rows)
-        self._node_accepts.view[rows] = accepts
-        base = np.zeros(len(rows), dtype=np.int64)
-        for prepared, weight in self._node_scorers:
-            base += prepared.score(rows) * weight
-        self._node_base.view[rows] = base
+        rows = self._parts.evaluate_nodes(rows)
         for scorer in self._cluster.normalized:
             if scorer.prepared.scope is Scope.NODE:
-                scorer.nodes_changed(tables, rows)
+                scorer.nodes_changed(self._tables, rows)
         self._refresh_rows(rows)
 
     def _refresh_few(self, rows: Sequence[int]) -> bool:
@@ -322,12 +309,7 @@ class RowValues:
     def _refresh_rows(self, rows: Rows) -> bool:
         """Evaluates rows whose pods changed, as arrays."""
         self._tables.work.rows += len(rows)
-        accepts = self._row_scope.accepts(rows)
-        self._row_accepts.view[rows] = accepts
-        base = self._node_base.take(rows)
-        self._row_scope.add_scores(rows, base)
-        self._base.view[rows] = base
-        accepts = accepts & self._node_accepts.view.take(rows)
+        accepts, base = self._parts.evaluate_rows(rows)
         guarded: Bools | None = None
         for guard in self._guards:
             if guard.prepared.follows_pods:
@@ -358,6 +340,27 @@ class RowValues:
         self.value.view[rows] = base
         self._many_changed()
         return False
+
+    # -- rows that were evaluated for many shapes at once
+
+    def _refresh_together(self, position: int) -> bool:
+        """Takes the values of the rows that changed after a position of the pod log from the cohort; returns whether it has
+        them. Not where the values of some rows depend on others."""
+        if self._sensitive or self._guards or self._moving or self._following:
+            return False
+        found = self._cohort.changed(position, self._constant, self._cluster_base if self._cluster_scores else None)
+        if found is None:
+            return False
+        rows, values, late = found
+        self.value.view[rows] = values
+        self._parts.leave_out(position)
+        self._many_changed()
+        self._refresh_few(late)
+        return True
+
+    def close(self) -> None:
+        """The values are dropped."""
+        self._cohort.leave()
 
     # -- cluster scope
 
@@ -402,13 +405,14 @@ class RowValues:
         if found is None or found[0] is not domains:
             self._combine()
             return
-        gained = [(after - before) * scorer.weight for after, before in zip(found[1], scorer.by_domain, strict=True)]
-        scorer.by_domain = found[1]
-        if not any(gained):
+        before, after = scorer.by_domain, found[1]
+        if before == after:
             return
+        scorer.by_domain = after
         if isinstance(self._front, DomainFronts) and scorer is self._by_domain:
-            self._front.shift([each << SHIFT for each in gained])
+            self._front.rescore(before, after, scorer.weight << SHIFT)
             return
+        gained = [(new - old) * scorer.weight for new, old in zip(after, before, strict=True)]
         self._tables.work.rows += len(rows)
         self._write(rows, np.array(gained, dtype=np.int64).take(domains.index))
         if self._front is not None or scorer is not self._by_domain:
@@ -425,6 +429,7 @@ class RowValues:
         """Computes all values from the cached parts."""
         self._tables.work.totals += 1
         self._front = None
+        self._parts.settle()
         own = self._node_accepts.view & self._row_accepts.view
         feasible = self._cluster.accepted(own)
         total = self._totals(feasible, keep=True)
@@ -470,6 +475,7 @@ class RowValues:
             elif self._has_cluster_base:
                 self._cluster_base.view[:] = 0
             self._has_cluster_base = base is not None
+            self._cluster_scores = base is not None and bool(base.any())
         total <<= SHIFT
         total -= self._tables.tie_breaks.view
         return total

@@ -6,7 +6,7 @@ pods go.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from functools import lru_cache
 from itertools import repeat
 from math import inf
@@ -18,41 +18,37 @@ from wharfinger.api.times import parse_time
 from wharfinger.api.views import Pod
 from wharfinger.api.views.workloads import PodDisruptionBudget
 from wharfinger.engine.evaluation import check, simulating
+from wharfinger.engine.outcome import Candidate
 from wharfinger.engine.preparation import Filters
 from wharfinger.framework.columns import IntColumn
+from wharfinger.framework.plugin import Plugin
 from wharfinger.framework.simulation import Overlay, Simulation
 from wharfinger.framework.status import Code, Status, unresolvable
 from wharfinger.framework.tables import PodOnNode, Tables
 
 NO_VICTIMS = unresolvable("No preemption victims found for incoming pod")
 
-SparedBy = Callable[[Pod, PodOnNode], str]
-"""The plugin that does not let a preemptor evict a pod of lower priority; empty if none."""
-
-Victims = tuple[list[PodOnNode], int]
-"""The pods to evict, most important first, and how many of them violate a budget."""
-
 
 def lower(victim: PodOnNode, pod: Pod) -> bool:
     return victim.priority < (pod.spec.priority or 0)
 
 
+def spared_by(plugins: Sequence[Plugin], pod: Pod, victim: PodOnNode) -> str:
+    """The plugin that does not let the pod evict a pod of lower priority; empty if none."""
+    return next((plugin.name for plugin in plugins if not plugin.may_evict(pod, victim)), "")
+
+
 def possible_victims(
-    tables: Tables, pod: Pod, row: int, spared_by: SparedBy, sparing: dict[int, frozenset[str]]
+    tables: Tables, pod: Pod, row: int, plugins: Sequence[Plugin], sparing: dict[int, frozenset[str]]
 ) -> list[PodOnNode]:
-    """The pods of lower priority that may be evicted from a row, most important first; plugins that spare some are noted
-    in `sparing`."""
-    found, keepers = list[PodOnNode](), set[str]()
-    for each in tables.pods_on[row].values():
-        if lower(each, pod):
-            keeper = spared_by(pod, each)
-            if keeper:
-                keepers.add(keeper)
-            else:
-                found.append(each)
-    if keepers:
-        sparing[row] = frozenset(keepers)
-    found.sort(key=importance)
+    """The pods of lower priority that may be evicted from a row; plugins that spare some are noted in `sparing`."""
+    priority = pod.spec.priority or 0
+    found = [each for each in tables.pods_on[row].values() if each.priority < priority]
+    if plugins:
+        keepers = [spared_by(plugins, pod, each) for each in found]
+        if any(keepers):
+            sparing[row] = frozenset(each for each in keepers if each)
+            found = [each for each, keeper in zip(found, keepers, strict=True) if not keeper]
     return found
 
 
@@ -60,8 +56,8 @@ class DryRuns:
     """The dry runs of one attempt.
 
     Rows share a result if all filters follow from columns that they name (`RowFunctions.inputs`), the cells of these
-    columns are equal, and the pods that may go take the same resources, in the order of their importance. Budgets,
-    nominated pods and overlays are about single rows: where there are any, the row is simulated.
+    columns are equal, and the pods that may go take the same resources and are as important, one by one. Budgets, nominated
+    pods and overlays are about single rows: where there are any, the row is simulated.
     """
 
     def __init__(
@@ -77,24 +73,32 @@ class DryRuns:
         self._budgets = budgets
         self._guarded = frozenset(budget.metadata.namespace for budget in budgets)  # namespaces with budgets
         self._inputs = _inputs(tables, filters)
-        self._known: dict[Hashable, tuple[int, ...] | Status] = {}  # positions of the victims, or why there are none
+        #: The positions of the victims among the pods that may go, with their rank, or why there are none.
+        self._known: dict[Hashable, tuple[list[int], tuple[float, ...]] | Status] = {}
 
-    def victims_on(self, row: int, possible: Sequence[PodOnNode], overlay: Overlay | None = None) -> Victims | Status:
+    def candidate_on(
+        self, row: int, possible: Sequence[PodOnNode], overlay: Overlay | None = None
+    ) -> Candidate | Status:
         """The fewest of the possible victims to evict from a node; a status if evictions do not help."""
         inputs = self._inputs
         if inputs is None or overlay is not None or self._is_special(row, possible):
-            return self._simulate(row, possible, overlay)
-        key = (*map(getitem, inputs, repeat(row)), *[each.charge for each in possible])
+            return self._simulate(row, possible, overlay)[0]
+        key = (
+            *map(getitem, inputs, repeat(row)),
+            *[(each.charge, each.priority, each.pod.status.start_time) for each in possible],
+        )
         known = self._known.get(key)
         if known is None:
-            found = self._simulate(row, possible, None)
-            if isinstance(found, Status):
-                if found.code is not Code.ERROR:  # an error names the node
-                    self._known[key] = found
-                return found
-            self._known[key] = tuple(possible.index(each) for each in found[0])
+            found, victims = self._simulate(row, possible, None)
+            if isinstance(found, Candidate):
+                self._known[key] = [possible.index(each) for each in victims], found.rank
+            elif found.code is not Code.ERROR:  # an error names the node
+                self._known[key] = found
             return found
-        return known if isinstance(known, Status) else ([possible[position] for position in known], 0)
+        if isinstance(known, Status):
+            return known
+        positions, rank = known
+        return Candidate(self._tables.names[row], [possible[each].pod for each in positions], 0, rank)
 
     def _is_special(self, row: int, possible: Sequence[PodOnNode]) -> bool:
         tables, guarded = self._tables, self._guarded
@@ -102,9 +106,12 @@ class DryRuns:
             return True
         return bool(guarded) and any(each.key[0] in guarded for each in possible)
 
-    def _simulate(self, row: int, possible: Sequence[PodOnNode], overlay: Overlay | None) -> Victims | Status:
-        """`possible` are the pods that may go, most important first."""
+    def _simulate(
+        self, row: int, possible: Iterable[PodOnNode], overlay: Overlay | None
+    ) -> tuple[Candidate | Status, list[PodOnNode]]:
+        """The answer, and the victims."""
         tables, filters, pod = self._tables, self._filters, self._pod
+        possible = sorted(possible, key=importance)
         simulation = Simulation(tables, row, simulating(filters))
         if overlay is not None:
             overlay(simulation)
@@ -112,7 +119,7 @@ class DryRuns:
             simulation.remove(each)
         refusal = check(tables, filters, pod, simulation)
         if refusal is not None:
-            return refusal
+            return refusal, []
         violating, harmless = split_by_budget(possible, self._budgets, tables.kubernetes)
         victims: list[PodOnNode] = []
         violations = 0
@@ -125,9 +132,10 @@ class DryRuns:
                     victims.append(each)
                     violations += group is violating
         if not victims:
-            return Status(Code.ERROR, (f'expected at least one victim pod on node "{tables.name(row)}"',))
+            return Status(Code.ERROR, (f'expected at least one victim pod on node "{tables.name(row)}"',)), []
         victims.sort(key=importance)
-        return victims, violations
+        found = Candidate(tables.name(row), [each.pod for each in victims], violations, rank(victims, violations))
+        return found, victims
 
 
 def _inputs(tables: Tables, filters: Filters) -> Sequence[Sequence[int]] | None:
@@ -143,7 +151,8 @@ def _inputs(tables: Tables, filters: Filters) -> Sequence[Sequence[int]] | None:
 
 def importance(pod: PodOnNode) -> tuple[int, float]:
     """Sort key, most important first: by priority, then by start time."""
-    return -pod.priority, started(pod.pod)
+    start = pod.pod.status.start_time
+    return -pod.priority, _seconds(start) if start else inf
 
 
 def started(pod: Pod) -> float:

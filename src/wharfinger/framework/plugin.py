@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import msgspec
 import numpy as np
@@ -22,6 +22,7 @@ from wharfinger.framework.columns import Bools, Floats, IntColumn, Ints, Rows
 from wharfinger.framework.domains import DomainScores
 from wharfinger.framework.events import WakeUp
 from wharfinger.framework.explaining import AskedAmount, ExplainedTable, Suggestion
+from wharfinger.framework.joint import JointAnswers
 from wharfinger.framework.prebinding import Preparation, Write
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.simulation import Overlay, Simulation
@@ -242,6 +243,16 @@ class Prepared:
         """Row scope: the fastest functions for single rows."""
         return RowFunctions(self.filter_row, self.score_row)
 
+    def joint_key(self) -> Hashable | None:
+        """Row scope: answers of the same class with equal keys, for different shapes, can be computed together by `jointly`.
+        None: they cannot."""
+        return None
+
+    @classmethod
+    def jointly(cls, answers: Sequence[Self]) -> JointAnswers:
+        """These answers together."""
+        raise NotImplementedError
+
     def pod_left_elsewhere(self, simulation: Simulation, pod: PodOnNode) -> None:
         """A pod on another row than the simulated one counts as gone."""
         return
@@ -389,6 +400,10 @@ class Plugin:
     def may_evict(self, preemptor: Pod, victim: PodOnNode) -> bool:
         """Whether the victim may be evicted for the preemptor. Priorities have been compared already."""
         return True
+
+    def spares_pods(self) -> bool:
+        """Whether `may_evict` may refuse anything now. Asked before every attempt to preempt, `may_evict` for every pod."""
+        return type(self).may_evict is not Plugin.may_evict
 
     def reserve(self, pod: Pod, row: int, prepared: Prepared | None) -> Status:
         """The pod is about to be assumed on a node; called before it is added to the tables."""

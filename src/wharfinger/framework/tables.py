@@ -285,18 +285,22 @@ class Tables(NodeTable):
                 listener.pod_replaced(old)
         return True
 
-    def recharge(self, pod: PodOnNode, charge: Charge, nonzero: tuple[int, int]) -> None:
-        """Changes what a pod takes."""
+    def recharge(self, pod: PodOnNode, charge: Charge, nonzero: tuple[int, int], *, logged: bool = False) -> None:
+        """Changes what a pod takes. `logged`: a pod is coming to its row or leaving it just now, so that the row is in the log
+        already."""
         before, pod.charge = pod.charge, charge
         before_nonzero, pod.nonzero = pod.nonzero, nonzero
-        if pod.row < 0:
+        row, requested = pod.row, self.requested
+        if row < 0:
             return
-        for sign, amounts in ((-1, before), (1, charge)):
-            for number, amount in amounts:
-                self.requested[number].cells[pod.row] += sign * amount
-        self.nonzero_cpu.cells[pod.row] += nonzero[0] - before_nonzero[0]
-        self.nonzero_memory.cells[pod.row] += nonzero[1] - before_nonzero[1]
-        self.pod_log.append(pod.row)
+        for number, amount in before:
+            requested[number].cells[row] -= amount
+        for number, amount in charge:
+            requested[number].cells[row] += amount
+        self.nonzero_cpu.cells[row] += nonzero[0] - before_nonzero[0]
+        self.nonzero_memory.cells[row] += nonzero[1] - before_nonzero[1]
+        if not logged:
+            self.pod_log.append(row)
 
     def is_by_devices(self, name: str, row: int) -> bool:
         """Whether devices serve an extended resource on a row."""

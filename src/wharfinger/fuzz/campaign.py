@@ -38,12 +38,15 @@ class SeedVerdict:
     steps: int
     seconds: float  # of processor time
     digest: str
+    setup_steps: int = 0  # of the steps, those that only set up the cluster, and...
+    setup_seconds: float = 0.0  # ...their share of the time
     asked: int = 0  # the number of steps that it should have had
     violations: tuple[FoundViolation, ...] = ()
 
     @property
     def rate(self) -> float:
-        return self.steps / self.seconds if self.seconds else 0.0
+        """Steps for each second of processor time, in the cluster that was set up."""
+        return _rate(self)
 
 
 def commit() -> str:
@@ -62,7 +65,16 @@ def run_seed(
     played = play_seed(seed, steps, PROFILES[profile], names)
     violations = _found(played, shrink_seconds) if played.failed else ()
     digest = f"{played.version:x}-{played.digest:08x}"
-    return SeedVerdict(seed, len(played.steps), played.seconds, digest, steps, violations)
+    return SeedVerdict(
+        seed,
+        len(played.steps),
+        played.seconds,
+        digest,
+        played.setup_steps,
+        played.setup_seconds,
+        asked=steps,
+        violations=violations,
+    )
 
 
 def _found(played: PlayedHistory, shrink_seconds: float) -> tuple[FoundViolation, ...]:
@@ -112,16 +124,25 @@ class CampaignTotals:
     seeds: int = 0
     steps: int = 0
     seconds: float = 0.0
+    setup_steps: int = 0
+    setup_seconds: float = 0.0
     failed: list[SeedVerdict] = field(default_factory=list)
 
     def add(self, verdict: SeedVerdict) -> None:
         self.seeds += 1
         self.steps += verdict.steps
         self.seconds += verdict.seconds
+        self.setup_steps += verdict.setup_steps
+        self.setup_seconds += verdict.setup_seconds
         if verdict.violations:
             self.failed.append(verdict)
 
     @property
     def rate(self) -> float:
-        """Steps for each second of processor time."""
-        return self.steps / self.seconds if self.seconds else 0.0
+        """Steps for each second of processor time, in clusters that were set up."""
+        return _rate(self)
+
+
+def _rate(played: SeedVerdict | CampaignTotals) -> float:
+    steps, seconds = played.steps - played.setup_steps, played.seconds - played.setup_seconds
+    return steps / seconds if seconds else 0.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Coroutine, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -73,6 +74,10 @@ class InvariantChecker:
         modes = {getattr(each, "mode", "") for each in world.configuration.blocks}
         self.history = PlainHistory(version=0, enforced="enforce" in modes)
         self._invariants = [each(self.history) for each in INVARIANTS if each.name in self._names]
+        self._by_kind: dict[str, list[Invariant]] = defaultdict(list)  # those that read the changes of a kind
+        for invariant in self._invariants:
+            for plural in invariant.kinds:
+                self._by_kind[plural].append(invariant)
         self._steps = 0
         self.at_rest = False  # faults have ended, and what they left behind is over
         world.on_scheduler = self.history.follow
@@ -132,10 +137,12 @@ class InvariantChecker:
         found = []
         self.history.now = self._world.clock.now()
         for change in self.history.advance(self._world.store):
-            for invariant in self._invariants:
-                found += [InvariantViolation(invariant.name, text) for text in invariant.changed(change)]
+            for invariant in self._by_kind.get(change.plural, ()):
+                for text in invariant.changed(change):
+                    found.append(InvariantViolation(invariant.name, text))
         for invariant in self._invariants:
-            found += [InvariantViolation(invariant.name, text) for text in invariant.stepped()]
+            for text in invariant.stepped():
+                found.append(InvariantViolation(invariant.name, text))
         if UNBROKEN in self._names:
             found += [InvariantViolation(UNBROKEN, text) for text in (*self._world.broken(), *_ERRORS)]
         _ERRORS.clear()

@@ -18,7 +18,8 @@ from wharfinger.fuzz.operations import RandomOperations
 from wharfinger.fuzz.profiles import FuzzProfile
 from wharfinger.fuzz.steps import FuzzStep, applied, rest, two_candidates, waited
 
-REST_EVERY = 150  # steps, on average
+ALIKE, TOGETHER = 5, 50  # residents of large clusters: so many alike, and so many in one step
+RUNNING = 70.0  # seconds after which they run
 _LIKELY = ("leaders", "starts")  # groups of one kind of fault each
 _PAUSES = (0.0, 0.0, 0.01, 0.1, 0.5, 1.0, 3.0, 15.0, 90.0, 700.0)  # seconds between steps, and...
 _PAUSE_WEIGHTS = (30, 20, 20, 20, 20, 20, 10, 5, 2, 1)  # ...how often
@@ -109,6 +110,10 @@ class HistoryGenerator:
             )  # rather few: room is short
             steps.append(applied("nodes", *(objects.node(f"n{i}") for i in range(number))))
         count = rng.randint(*self._profile.pods) if "pods" in self._groups else 0
+        residents: list[Document] = []
+        for _ in range(0, self._profile.residents, ALIKE):
+            residents += objects.residents(rng.choice(NAMESPACES), ALIKE)
+        steps += [applied("pods", *residents[i : i + TOGETHER]) for i in range(0, len(residents), TOGETHER)]
         for _ in range(count):
             steps.append(applied("create pod", objects.pod(rng.choice(NAMESPACES))))
         if "placement" in self._groups:
@@ -117,6 +122,10 @@ class HistoryGenerator:
             steps.append(two_candidates())
         for step in steps:
             step.at = 0.0
+        if residents:
+            self._now = RUNNING
+            steps.append(waited())
+            steps[-1].at = RUNNING
         return steps
 
     def next(self) -> FuzzStep:
@@ -124,7 +133,7 @@ class HistoryGenerator:
         rng = self._rng
         if (planned := self._planned()) is not None:
             return planned
-        if rng.random() < 1 / REST_EVERY:
+        if rng.random() < 1 / self._profile.rest_every:
             return rest()
         if not self._waited and (pause := rng.choices(_PAUSES, _PAUSE_WEIGHTS)[0]):
             self._now = round(self._now + pause, 3)

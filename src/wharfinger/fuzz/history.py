@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -21,7 +22,7 @@ _PREEMPTED = b'"Preempted"'
 ALLOCATED = "scheduling.koordinator.sh/reservation-allocated"
 
 
-class PlainChange(msgspec.Struct, frozen=True):
+class PlainChange(msgspec.Struct, frozen=True, dict=True):
     """One write: an object before and after it. `before` is None for a creation, `after` for a removal."""
 
     plural: str
@@ -33,6 +34,18 @@ class PlainChange(msgspec.Struct, frozen=True):
     def key(self) -> tuple[str, str]:
         metadata = (self.after or self.before or {})["metadata"]
         return metadata.get("namespace") or "", metadata["name"]
+
+    @cached_property
+    def respecified(self) -> bool:
+        """Whether the spec is not what it was before, or there was or is nothing."""
+        return self.before is None or self.after is None or self.before.get("spec") != self.after.get("spec")
+
+    @cached_property
+    def relabelled(self) -> bool:
+        """The same of the labels."""
+        if self.before is None or self.after is None:
+            return True
+        return bool(self.before["metadata"].get("labels") != self.after["metadata"].get("labels"))
 
 
 class TracedDecision(msgspec.Struct, frozen=True):
@@ -49,6 +62,8 @@ class TracedDecision(msgspec.Struct, frozen=True):
 
 class PlainHistory(msgspec.Struct):
     objects: dict[str, dict[tuple[str, str], Document]] = msgspec.field(default_factory=lambda: defaultdict(dict))
+    pods_on: dict[str, dict[tuple[str, str], Document]] = msgspec.field(default_factory=lambda: defaultdict(dict))
+    # `pods_on`: by node, the pods that have it in their spec, finished ones too
     decisions: dict[str, dict[ProcessRun, TracedDecision]] = msgspec.field(default_factory=lambda: defaultdict(dict))
     # `decisions`: by uid, the last one of each scheduler
     placed: dict[str, TracedDecision] = msgspec.field(default_factory=dict)  # by uid, the one that was carried out
@@ -112,8 +127,16 @@ class PlainHistory(msgspec.Struct):
                 objects.pop(metadata_key, None)
             else:
                 objects[metadata_key] = after
+            if plural == "pods":
+                self._move(metadata_key, before, after)
             yield PlainChange(plural, change.version, before, after)
         self.version = max(self.version, store.version)
+
+    def _move(self, key: tuple[str, str], before: Document | None, after: Document | None) -> None:
+        if before is not None and (node := node_of(before)):
+            self.pods_on[node].pop(key, None)
+        if after is not None and (node := node_of(after)):
+            self.pods_on[node][key] = after
 
     def of(self, plural: str) -> list[Document]:
         return list(self.objects[plural].values())

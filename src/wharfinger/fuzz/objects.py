@@ -169,6 +169,30 @@ class RandomObjects:
             metadata["finalizers"] = ["example.org/hold"]
         return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
+    def residents(self, namespace: str, count: int) -> list[Document]:
+        """So many pods alike that fit on most nodes and ask for nothing special: what a large cluster is full of."""
+        rng, app = self.rng, self.rng.choice(APPS)
+        requests = {"cpu": rng.choice(("250m", "500m", "1", "1")), "memory": rng.choice(("128Mi", "512Mi", "1Gi"))}
+        container: Document = {"name": "c", "image": "i", "resources": {"requests": requests}}
+        spec: Document = {"containers": [container], "terminationGracePeriodSeconds": rng.choice((0, 5, 30))}
+        if self._chance(0.4):
+            spec["priorityClassName"] = rng.choice(tuple(PRIORITIES))
+        labels, annotations = {"app": app, "team": rng.choice("xy")}, self._behaviour()
+        return [
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {
+                    "name": self.name("p"),
+                    "namespace": namespace,
+                    "labels": labels,
+                    "annotations": annotations,
+                },
+                "spec": spec,
+            }
+            for _ in range(count)
+        ]
+
     def burst(self, namespace: str) -> list[Document]:
         """Several pods alike, created together."""
         first = self.pod(namespace)

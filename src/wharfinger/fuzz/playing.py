@@ -44,7 +44,9 @@ class PlayedHistory:
     configuration: Document
     steps: list[FuzzStep] = field(default_factory=list)
     violations: list[InvariantViolation] = field(default_factory=list)
-    seconds: float = 0.0
+    seconds: float = 0.0  # of processor time
+    setup_steps: int = 0  # those that only set up the cluster, and...
+    setup_seconds: float = 0.0  # ...their share of the time
     version: int = 0  # of the store at the end: equal histories have equal ones
     digest: int = 0
     labels: Counter[str] = field(default_factory=Counter)
@@ -56,7 +58,11 @@ class PlayedHistory:
 
 def play_seed(seed: int, steps: int, profile: FuzzProfile, names: Sequence[str] = NAMES) -> PlayedHistory:
     """Draws and plays a history; it ends at the first violation."""
+    with _own_garbage():
+        return _play_seed(seed, steps, profile, names)
 
+
+def _play_seed(seed: int, steps: int, profile: FuzzProfile, names: Sequence[str]) -> PlayedHistory:
     def source(history: PlainHistory) -> HistoryGenerator:
         return HistoryGenerator(seed, profile, history, registry())
 
@@ -67,10 +73,13 @@ def play_seed(seed: int, steps: int, profile: FuzzProfile, names: Sequence[str] 
         generator = source(checker.history)
 
         async def play() -> None:
+            began = time.process_time()
             await _begin(world)
             for step in generator.setup():
                 if await _play(world, checker, step, played):
                     return
+            await world.loop.still()
+            played.setup_steps, played.setup_seconds = len(played.steps), time.process_time() - began
             while len(played.steps) < steps:
                 step = generator.next()
                 if await _play(world, checker, step, played):
@@ -84,6 +93,11 @@ def play_seed(seed: int, steps: int, profile: FuzzProfile, names: Sequence[str] 
 
 def play_steps(steps: Sequence[FuzzStep], configuration: Document, names: Sequence[str] = NAMES) -> PlayedHistory:
     """Plays given steps, up to the first violation."""
+    with _own_garbage():
+        return _play_steps(steps, configuration, names)
+
+
+def _play_steps(steps: Sequence[FuzzStep], configuration: Document, names: Sequence[str]) -> PlayedHistory:
     played = PlayedHistory(0, configuration)
     with _world(configuration) as world:
         checker = InvariantChecker(world, names)
@@ -114,16 +128,24 @@ async def _play(world: SimulatedCluster, checker: InvariantChecker, step: FuzzSt
 
 
 @contextmanager
+def _own_garbage() -> Iterator[None]:
+    """Inside, garbage is collected rarely; in the end, what was left behind inside is, and nothing else is looked at."""
+    with gc_rare():
+        try:
+            yield
+        finally:
+            gc.collect()
+
+
+@contextmanager
 def _world(configuration: Document) -> Iterator[SimulatedCluster]:
-    """A simulated cluster that is closed in the end. Garbage is collected rarely, and not in the middle."""
-    with gc_rare(), collecting_errors():
+    """A simulated cluster that is closed in the end."""
+    with collecting_errors():
         world = SimulatedCluster(load_configuration(configuration), start=parse_time(DEFAULT_START), seed=0)
         try:
             yield world
         finally:
             world.close()
-    del world
-    gc.collect()
 
 
 async def _begin(world: SimulatedCluster) -> None:

@@ -29,7 +29,9 @@ class FuzzProfile:
     nodes: tuple[int, int] = (1, 8)  # how many there are at the start
     cpus: tuple[int, int] = (2, 8)  # of a node
     pods: tuple[int, int] = (0, 8)
+    residents: int = 0  # further pods at the start, which ask for nothing special
     most_pods: int = 40  # above this, pods are deleted rather than created
+    rest_every: int = 150  # steps, on average: then everything is checked, which takes the longer the more there is
     standby: bool = False  # whether two schedulers take part in a leader election from the start
     rates: tuple[float, ...] = (0.003, 0.01, 0.03)  # of which the probability of each kind of fault is drawn
 
@@ -55,8 +57,9 @@ PROFILES = {
             "50 nodes and 300 pods, all operations, all faults",
             nodes=(50, 50),
             cpus=(8, 16),
-            pods=(300, 300),
+            residents=300,
             most_pods=320,
+            rest_every=600,
         ),
         _profile("calm", "all operations, no faults", faults="none"),
         _profile(

@@ -97,6 +97,7 @@ class Heartbeats(Controller[str]):
     def _removed_node(self, node: Node) -> None:
         self._allocatable.pop(node.metadata.name, None)
         self._returning.discard(node.metadata.name)
+        self._reported.pop(node.metadata.uid, None)
 
     def _capacity_changed(self, old: Node | None, new: Node) -> None:
         """Notes what becomes allocatable. A node that is down learns it too; its kubelet reports it when it is back."""

@@ -391,6 +391,8 @@ class _PodAffinity(Prepared):
         domains = self._domains(column, rows)
         if len(domains.codes) > FEW:
             return None
+        if len(domains.codes) == 1:
+            return domains, [0]  # all rows score the same
         raw = [sum([counter.of(code) * weight for counter, weight in counted]) for code in domains.codes]
         return domains, self.normalize_values(raw)
 

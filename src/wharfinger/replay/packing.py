@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from wharfinger.engine.values import REFUSED, SHIFT
+from wharfinger.engine.rows import REFUSED, SHIFT
 from wharfinger.framework.columns import Ints
 from wharfinger.plugins.device_packing.fragmentation import Fragmentation, WorkloadShape, typical_shapes
 from wharfinger.plugins.device_packing.policies import FGD, PackingPolicy

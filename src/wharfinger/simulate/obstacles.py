@@ -6,7 +6,7 @@ cost grows with the number of distinct reasons and not with the number of nodes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -17,7 +17,7 @@ from wharfinger.api.views import Pod
 from wharfinger.engine import Engine
 from wharfinger.engine.evaluation import active_filters, nominated_on, overlays_on, simulating, special_rows
 from wharfinger.engine.preparation import Filters, PreparedShape
-from wharfinger.framework.columns import Rows
+from wharfinger.framework.columns import Ints, Rows
 from wharfinger.framework.explaining import AskedAmount
 from wharfinger.framework.simulation import Simulation
 from wharfinger.framework.status import Code, Status
@@ -25,6 +25,7 @@ from wharfinger.framework.tables import Tables
 
 _EXAMINED = 32  # rows of a group whose amounts are compared; and, at most, rows that are simulated one by one ...
 _SIMULATED = 256
+_STEPS = 1000  # rows that miss different parts of what the pod needs, in thousandths, are in different groups
 _IMPOSSIBLE = {"NodeName": 50.0}  # plugins whose refusal a change to the node or to requests cannot lift
 
 
@@ -147,31 +148,32 @@ def _grouped(tables: Tables, filters: Filters, pod: Pod, rows: Rows) -> list[Nea
     for (name, _), of_filter in zip(filters, codes, strict=True):
         if name == "TaintToleration":
             tainted = np.where(of_filter != 0, tables.taints.view[rows], 0)
-    keys = np.stack([*codes, tainted], axis=1)  # [row, filter]
+    missing = _missing(filters, codes, rows)
+    keys = np.stack([*codes, tainted, (missing * _STEPS).astype(np.int64)], axis=1)  # [row, filter]
     distinct, group_of = np.unique(keys, axis=0, return_inverse=True)
     group_of = group_of.reshape(-1)
     short = _shortages(tables, pod, rows)
     found = []
     for index, key in enumerate(distinct.tolist()):
-        if not any(key[:-1]):
+        if not any(key[: len(filters)]):
             continue
         members = np.flatnonzero(group_of == index)
-        missing = _missing(filters, key, rows[members])
-        order = np.argsort(short[members] + missing, kind="stable")[:_EXAMINED]
+        order = np.argsort(short[members] + missing[members], kind="stable")[:_EXAMINED]
         near = (
-            _near(tables, filters, key, int(rows[members[place]]), len(members), missing[place])
-            for place in order.tolist()
+            _near(tables, filters, key, int(rows[member]), len(members), missing[member])
+            for member in members[order].tolist()
         )
         found.append(min(near, key=lambda each: (each.distance, each.name)))
     return found
 
 
-def _missing(filters: Filters, codes: list[int], rows: Rows) -> np.ndarray:
-    """What rows lack of what is not an amount, such as devices. [row]"""
+def _missing(filters: Filters, codes: Sequence[Ints], rows: Rows) -> np.ndarray:
+    """What refused rows lack of what is not an amount, such as devices. [row]"""
     total = np.zeros(len(rows))
-    for (_, prepared), code in zip(filters, codes, strict=False):
-        if code and (part := prepared.missing(rows)) is not None:
-            total += part
+    for (_, prepared), of_filter in zip(filters, codes, strict=True):
+        refused = np.flatnonzero(of_filter)
+        if len(refused) and (part := prepared.missing(rows[refused])) is not None:
+            total[refused] += part
     return total
 
 

@@ -38,6 +38,9 @@ T = TypeVar("T")
 WatchedKind = tuple[str, object, str, str]
 """The plural, the view, and the selectors."""
 
+WrittenKey = tuple[str, str, str]
+"""The plural, the namespace and the name."""
+
 _REFUSALS: dict[str, Callable[[], ApiError]] = {
     "unsent": lambda: ServiceUnavailable("the connection was lost"),
     "conflict": lambda: Conflict("the object has been modified; please apply your changes to the latest version"),
@@ -69,21 +72,26 @@ class ProcessRun(msgspec.Struct, eq=False):
     down_for: float = 0.0  # seconds after which it is started again
     writes_before_pause: int | None = None  # after so many writes of its own it stands still
     pause_for: float = 0.0  # seconds
-    delayed: set[tuple[str, str, str]] = msgspec.field(default_factory=set)  # kind and key of writes that arrived late
-    _by_watch: dict[WatchedKind, str] = msgspec.field(default_factory=dict)  # the last version that each has seen
+    delayed: set[WrittenKey] = msgspec.field(default_factory=set)  # writes that arrived late
+    _by_watch: dict[str, dict[WatchedKind, int]] = msgspec.field(default_factory=dict)  # by kind, what each has seen
+    _seen: dict[str, int] = msgspec.field(default_factory=dict)
 
     def saw(self, watched: WatchedKind, version: str) -> None:
-        self._by_watch[watched] = version
+        """A process may watch a kind several times; what counts is the watch that lags behind."""
+        plural = watched[0]
+        watches = self._by_watch.setdefault(plural, {})
+        watches[watched] = int(version)
+        self._seen[plural] = min(watches.values())
 
     @property
     def seen(self) -> dict[str, int]:
-        """By kind: the version up to which it has seen all changes. A process may watch a kind several times; what counts
-        is the one that lags behind."""
-        found: dict[str, int] = {}
-        for (plural, *_), version in self._by_watch.items():
-            if version.isdigit():
-                found[plural] = min(int(version), found.get(plural, int(version)))
-        return found
+        """By kind: the version up to which it has seen all changes."""
+        return self._seen.copy()
+
+    @property
+    def kinds_seen(self) -> int:
+        """Of how many kinds it has seen something."""
+        return len(self._seen)
 
 
 class ProcessFaults:
@@ -172,6 +180,8 @@ class ProcessClient(FaultyClient):
         return answer
 
     async def _deliver(self, request: ApiRequest[T]) -> T:
+        loop = asyncio.get_running_loop()
+        sent = loop.time()
         if request.verb == "list" and self._process_faults.armed:
             request = self._dated(request)
         if request.resource == EVENTS and request.body and not self._process_faults.stores_event(request.body):
@@ -181,6 +191,8 @@ class ProcessClient(FaultyClient):
         else:
             answer = await LocalClient.send(self, request)
         if request.verb not in READS:
+            if loop.time() > sent:  # the process stood still while a webhook decided
+                self.run.delayed.add(_written(request))
             self._process_faults.wrote(self.run, request)
         return answer
 
@@ -190,7 +202,7 @@ class ProcessClient(FaultyClient):
             raise _REFUSALS[kind]()
         if kind == "slow":
             await asyncio.sleep(fault.delay)
-            self.run.delayed.add((request.resource.plural, request.namespace, request.name))
+            self.run.delayed.add(_written(request))
             return await self._deliver(request)
         if kind == "repeated":
             with suppress(ApiError):  # the answer is lost
@@ -269,6 +281,10 @@ class ProcessStream(LocalStream[T]):
 
     async def aclose(self) -> None:
         await self._stream.aclose()
+
+
+def _written(request: ApiRequest[Any]) -> WrittenKey:
+    return request.resource.plural, request.namespace, request.name
 
 
 def _watched(request: ApiRequest[Any]) -> WatchedKind:

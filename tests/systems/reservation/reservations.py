@@ -7,7 +7,8 @@ from wharfinger.api.views import Node, Pod, view
 from wharfinger.engine import Engine, default_profile
 from wharfinger.engine.outcome import Explanation
 from wharfinger.systems.reservation.kinds.views import Reservation
-from wharfinger.systems.reservation.plugin.ledger import ReservationHolding, ledger_of
+from wharfinger.systems.reservation.plugin.holding import ReservationHolding
+from wharfinger.systems.reservation.plugin.ledger import ledger_of
 from wharfinger.systems.reservation.rules.reservations import stand_in
 
 DOMAIN = "scheduling.koordinator.sh"

@@ -1,5 +1,5 @@
 import type { JSX } from "preact";
-import { useState } from "preact/hooks";
+import { useMemo, useState } from "preact/hooks";
 import type { NodeColumns, NodeDetail } from "../api";
 import { ago, amount, bytes, counted, cpu, full } from "../format";
 import { useLive } from "../live";
@@ -37,7 +37,7 @@ export function Nodes(): JSX.Element {
             <div class="grid">
               {open && <Detail name={open} />}
               <Card
-                title={filter ? `${counted(found, "node")} of ${nodes.names.length}` : counted(nodes.names.length, "node")}
+                title={filter ? `${counted(found, "node")} of ${nodes.names.length.toLocaleString("en")}` : counted(nodes.names.length, "node")}
                 action={
                   <span class="row">
                     <label class="row small">
@@ -88,10 +88,14 @@ export function Nodes(): JSX.Element {
 
 function List(props: { nodes: NodeColumns; filter: string }): JSX.Element {
   const { nodes } = props;
-  const rows = nodes.names
-    .map((name, index) => ({ name, index }))
-    .filter(({ name }) => name.toLowerCase().includes(props.filter.toLowerCase()))
-    .sort((left, right) => (nodes.cpu[right.index] ?? 0) - (nodes.cpu[left.index] ?? 0) || left.name.localeCompare(right.name));
+  const rows = useMemo(
+    () =>
+      nodes.names
+        .map((name, index) => ({ name, index }))
+        .filter(({ name }) => name.toLowerCase().includes(props.filter.toLowerCase()))
+        .sort((left, right) => (nodes.cpu[right.index] ?? 0) - (nodes.cpu[left.index] ?? 0) || left.index - right.index),
+    [nodes, props.filter],
+  );
   return (
     <Card title="As a list" note="fullest first" bare>
       <Table

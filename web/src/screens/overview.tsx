@@ -27,94 +27,97 @@ export function Overview(): JSX.Element {
             />
             <Share title="CPU requested" resource="cpu" totals={found.totals} />
             <Share title="Memory requested" resource="memory" totals={found.totals} />
-            <Card
-              span={7}
-              title="Why pods wait"
-              note={found.causes.length ? counted(found.counts.waiting, "pod") : undefined}
-              action={<Link to="/waiting">all waiting pods</Link>}
-              bare
-            >
-              <Causes causes={found.causes} />
-            </Card>
-            <Card
-              span={5}
-              title="Nodes"
-              note={`${found.counts.nodesReady} of ${found.counts.nodes} ready, by CPU requested`}
-              action={<Link to="/nodes">explore</Link>}
-              bare
-            >
-              <Shown live={nodes}>
-                {(columns) =>
-                  columns.names.length ? (
-                    <>
-                      <HeatMap
-                        nodes={columns}
-                        measure="cpu"
-                        group={columns.labels["topology.kubernetes.io/zone"] ? "topology.kubernetes.io/zone" : ""}
-                        filter=""
-                        height={230}
-                        onOpen={(name) => go(`/nodes?node=${encodeURIComponent(name)}`)}
-                      />
-                      <div class="body">
-                        <Legend measure="cpu" nodes={columns} theme={theme} />
-                      </div>
-                    </>
-                  ) : (
-                    <Empty title="There are no nodes, or you may not list them." />
-                  )
-                }
-              </Shown>
-            </Card>
-            <Card span={7} title="What is promised" action={<Link to="/promises">all promises</Link>} bare>
-              {found.promises.length ? (
-                <ul class="list">
-                  {found.promises.slice(0, 12).map((promise) => (
-                    <li key={promise.kind + promise.name} class="promise">
-                      <span class="wrap">
-                        <span class="badge">{promise.kind}</span> <Link to={`/${promise.screen}`}>{promise.name}</Link>
-                      </span>
-                      <Bar used={promise.used} alarm={promise.kind !== "Reservation"} label={promise.used === null ? promise.text : `${promise.used}% used`} />
-                      <span class="text small quiet wrap">{promise.problem || promise.text}</span>
-                    </li>
-                  ))}
-                  {found.promises.length > 12 && (
-                    <li>
-                      <Link to="/promises">{counted(found.promises.length - 12, "more promise")}</Link>
-                    </li>
-                  )}
-                </ul>
-              ) : (
-                <Empty title="Nothing is promised.">
-                  <span>
-                    Reservations, resource policies with limits and quotas appear here. <code>wharf reserve</code> makes a
-                    reservation.
-                  </span>
-                </Empty>
-              )}
-            </Card>
-            <Card span={5} title="Refused and preempted" note="latest first" action={<Link to="/timeline">time line</Link>} bare>
-              {found.events.length ? (
-                <ul class="list">
-                  {found.events.map((event) => (
-                    <li key={event.kind + full(event) + event.reason}>
-                      <span class="title">
-                        <span class={`badge ${event.type === "Warning" ? "warn" : ""}`}>{event.reason}</span>
-                        <b>
-                          {event.kind === "Pod" ? <Link to={why(event)}>{full(event)}</Link> : `${event.kind} ${full(event)}`}
-                        </b>
-                        <span class="quiet small">
-                          {ago(event.time)}
-                          {event.count > 1 ? `, ${event.count} times` : ""}
+            <div class="s7 stack">
+              <Card
+                title="Why pods wait"
+                note={found.causes.length ? counted(found.counts.waiting, "pod") : undefined}
+                action={<Link to="/waiting">all waiting pods</Link>}
+                bare
+              >
+                <Causes causes={found.causes} />
+              </Card>
+              <Card title="What is promised" action={<Link to="/promises">all promises</Link>} bare>
+                {found.promises.length ? (
+                  <ul class="list">
+                    {found.promises.slice(0, 12).map((promise) => (
+                      <li key={promise.kind + promise.name} class="promise">
+                        <span class="wrap">
+                          <span class="badge">{promise.kind}</span> <Link to={`/${promise.screen}`}>{promise.name}</Link>
                         </span>
-                      </span>
-                      <span class="small quiet wrap">{event.message}</span>
-                    </li>
-                  ))}
-                </ul>
-              ) : (
-                <Empty title="Nothing was refused or preempted lately." />
-              )}
-            </Card>
+                        <Bar used={promise.used} alarm={promise.kind !== "Reservation"} label={promise.used === null ? promise.text : `${promise.used}% used`} />
+                        <span class="text small quiet wrap">{promise.problem || promise.text}</span>
+                      </li>
+                    ))}
+                    {found.promises.length > 12 && (
+                      <li>
+                        <Link to="/promises">{counted(found.promises.length - 12, "more promise")}</Link>
+                      </li>
+                    )}
+                  </ul>
+                ) : (
+                  <Empty title="Nothing is promised.">
+                    <span>
+                      Reservations, resource policies with limits and quotas appear here. <code>wharf reserve</code> makes a
+                      reservation.
+                    </span>
+                  </Empty>
+                )}
+              </Card>
+            </div>
+            <div class="s5 stack">
+              <Card
+                title="Nodes"
+                note={`${found.counts.nodesReady.toLocaleString("en")} of ${found.counts.nodes.toLocaleString("en")} ready, by CPU requested`}
+                action={<Link to="/nodes">explore</Link>}
+                bare
+              >
+                <Shown live={nodes}>
+                  {(columns) =>
+                    columns.names.length ? (
+                      <>
+                        <HeatMap
+                          nodes={columns}
+                          measure="cpu"
+                          group={columns.labels["topology.kubernetes.io/zone"] ? "topology.kubernetes.io/zone" : ""}
+                          filter=""
+                          height={columns.names.length > 500 ? 330 : 230}
+                        dense
+                          onOpen={(name) => go(`/nodes?node=${encodeURIComponent(name)}`)}
+                        />
+                        <div class="body">
+                          <Legend measure="cpu" nodes={columns} theme={theme} />
+                        </div>
+                      </>
+                    ) : (
+                      <Empty title="There are no nodes, or you may not list them." />
+                    )
+                  }
+                </Shown>
+              </Card>
+              <Card title="Refused and preempted" note="latest first" action={<Link to="/timeline">time line</Link>} bare>
+                {found.events.length ? (
+                  <ul class="list">
+                    {found.events.map((event) => (
+                      <li key={event.kind + full(event) + event.reason}>
+                        <span class="title">
+                          <span class={`badge ${event.type === "Warning" ? "warn" : ""}`}>{event.reason}</span>
+                          <b>
+                            {event.kind === "Pod" ? <Link to={why(event)}>{full(event)}</Link> : `${event.kind} ${full(event)}`}
+                          </b>
+                          <span class="quiet small">
+                            {ago(event.time)}
+                            {event.count > 1 ? `, ${event.count} times` : ""}
+                          </span>
+                        </span>
+                        <span class="small quiet wrap">{event.message}</span>
+                      </li>
+                    ))}
+                  </ul>
+                ) : (
+                  <Empty title="Nothing was refused or preempted lately." />
+                )}
+              </Card>
+            </div>
           </div>
         )}
       </Shown>
@@ -125,7 +128,7 @@ export function Overview(): JSX.Element {
 function waitingNote(found: Answer): string {
   if (!found.counts.waiting) return "nothing waits";
   const never = found.causes.filter((cause) => cause.verdict === "never").reduce((sum, cause) => sum + cause.count, 0);
-  return never ? `${never} can never start as things are` : "all can start when there is room";
+  return never ? `${never.toLocaleString("en")} can never start as things are` : "all can start when there is room";
 }
 
 function Stat(props: { title: string; value: number; note: string; to: string }): JSX.Element {
@@ -171,7 +174,7 @@ export function Causes(props: { causes: Cause[] }): JSX.Element {
         const first = cause.pods[0];
         return (
           <li key={cause.verdict + cause.because}>
-            <span class="title">
+            <span class="title cause">
               <VerdictBadge verdict={cause.verdict} />
               <b>{cause.because}</b>
             </span>

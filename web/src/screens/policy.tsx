@@ -1,9 +1,9 @@
 import type { JSX } from "preact";
-import type { EventRow, Overview, Place } from "../api";
+import type { EventRow, Place } from "../api";
 import { encode, NOTHING } from "../change";
 import { ago, counted, full } from "../format";
 import { useLive } from "../live";
-import { Card, Empty, Head, Shown, Table } from "../parts";
+import { Card, Empty, Head, NamePicker, Shown, Table } from "../parts";
 import { Link, setQuery, useLocation } from "../router";
 import { yaml } from "./why";
 
@@ -26,10 +26,8 @@ interface Subject {
 
 export function PolicyScreen(): JSX.Element {
   const { query } = useLocation();
-  const live = useLive<{ policies?: Policy[]; subjects?: Subject[] }>("/api/policy");
-  const overview = useLive<Overview>("/api/overview");
+  const live = useLive<{ policies?: Policy[]; subjects?: Subject[]; refused: EventRow[] }>("/api/policy");
   const who = query.get("who") ?? "";
-  const refused: EventRow[] = (overview.value?.events ?? []).filter((event) => /forbidden|not allowed/i.test(event.message));
   return (
     <>
       <Head title="Policy" note="Who may ask the scheduler for what: tolerations, selectors, priority classes, schedulers." />
@@ -65,55 +63,59 @@ export function PolicyScreen(): JSX.Element {
                   <Empty title={who ? "Nobody matches." : "Nobody may use a policy, or you may not list roles and bindings."} />
                 )}
               </Card>
-              <Card span={7} title="Policies" bare>
-                {policies.length ? (
-                  <ul class="list">
-                    {policies.map((policy) => (
-                      <li key={policy.name}>
-                        <span class="title">
-                          <b>{policy.name}</b>
-                          <span class="badge">{policy.own ? "own" : "shipped"}</span>
-                          {policy.onlyReports && <span class="badge note">reports only</span>}
-                          {policy.violations > 0 && <span class="badge warn">{counted(policy.violations, "violation")}</span>}
-                        </span>
-                        {policy.problems.map((problem) => (
-                          <span class="problem" key={problem}>
-                            {problem}
+              <div class="s7 stack">
+                <Card title="Policies" bare>
+                  {policies.length ? (
+                    <ul class="list">
+                      {policies.map((policy) => (
+                        <li key={policy.name}>
+                          <span class="title">
+                            <b>{policy.name}</b>
+                            <span class="badge">{policy.own ? "own" : "shipped"}</span>
+                            {policy.onlyReports && <span class="badge note">reports only</span>}
+                            {policy.violations > 0 && <span class="badge warn">{counted(policy.violations, "violation")}</span>}
                           </span>
-                        ))}
-                        <Rules title="requires" rules={policy.required} />
-                        <Rules title="allows" rules={policy.allowed} />
-                        <Rules title="sets by default" rules={policy.default} />
-                      </li>
-                    ))}
-                  </ul>
-                ) : (
-                  <Empty title="There is no scheduling policy, or you may not list them." />
-                )}
-              </Card>
-              <Card span={5} title="Refused requests" note="from events" bare>
-                {refused.length ? (
-                  <ul class="list">
-                    {refused.map((event) => (
-                      <li key={event.kind + full(event)}>
-                        <span class="title">
-                          <b>
-                            {event.kind} {full(event)}
-                          </b>
-                          <span class="quiet small">
-                            {ago(event.time)}
-                            {event.count > 1 ? `, ${event.count} times` : ""}
+                          {policy.problems.map((problem) => (
+                            <span class="problem" key={problem}>
+                              {problem}
+                            </span>
+                          ))}
+                          <Rules title="requires" rules={policy.required} />
+                          <Rules title="allows" rules={policy.allowed} />
+                          <Rules title="sets by default" rules={policy.default} />
+                        </li>
+                      ))}
+                    </ul>
+                  ) : (
+                    <Empty title="There is no scheduling policy, or you may not list them." />
+                  )}
+                </Card>
+                <Suggestion />
+              </div>
+              <div class="s5 stack">
+                <Card title="Refused requests" note="from events" bare>
+                  {found.refused.length ? (
+                    <ul class="list">
+                      {found.refused.map((event) => (
+                        <li key={event.kind + full(event)}>
+                          <span class="title">
+                            <b>
+                              {event.kind} {full(event)}
+                            </b>
+                            <span class="quiet small">
+                              {ago(event.time)}
+                              {event.count > 1 ? `, ${event.count} times` : ""}
+                            </span>
                           </span>
-                        </span>
-                        <span class="small wrap">{event.message}</span>
-                      </li>
-                    ))}
-                  </ul>
-                ) : (
-                  <Empty title="No workload was refused lately." />
-                )}
-              </Card>
-              <Suggestion />
+                          <span class="small wrap">{event.message}</span>
+                        </li>
+                      ))}
+                    </ul>
+                  ) : (
+                    <Empty title="No workload was refused lately." />
+                  )}
+                </Card>
+              </div>
             </div>
           );
         }}
@@ -126,7 +128,7 @@ export function PolicyScreen(): JSX.Element {
 function Suggestion(): JSX.Element {
   const { query } = useLocation();
   const namespace = query.get("namespace") ?? "";
-  const known = useLive<{ objects: Place[] }>("/api/objects?kind=namespaces", ["namespaces"]);
+  const known = useLive<{ objects: Place[]; count: number }>("/api/objects?kind=namespaces", ["namespaces"]);
   const found = useLive<{ yaml: string }>(namespace ? `/api/policy/suggestion?namespace=${encodeURIComponent(namespace)}` : null, ["pods"]);
   const namespaces = [...new Set([...(known.value?.objects ?? []).map((each) => each.name), ...(namespace ? [namespace] : [])])].sort();
   return (
@@ -134,14 +136,14 @@ function Suggestion(): JSX.Element {
       title="Suggestion"
       note="the tightest policy that admits what runs in a namespace"
       action={
-        <select aria-label="Namespace" value={namespace} onChange={(event) => setQuery({ namespace: event.currentTarget.value })}>
-          <option value="">choose a namespace</option>
-          {namespaces.map((each) => (
-            <option key={each} value={each}>
-              {each}
-            </option>
-          ))}
-        </select>
+        <NamePicker
+          label="namespace"
+          value={namespace}
+          names={namespaces}
+          complete={!known.value || known.value.count <= known.value.objects.length}
+          empty="choose a namespace"
+          onChoose={(chosen) => setQuery({ namespace: chosen })}
+        />
       }
     >
       {namespace ? (

@@ -1,6 +1,6 @@
 import type { JSX } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { type EventRow, type NodeColumns, post } from "../api";
+import { type EventRow, get, type NodeColumns, post } from "../api";
 import { Chart } from "../chart";
 import { clock, counted, full } from "../format";
 import { useLive } from "../live";
@@ -15,9 +15,13 @@ interface Recorded {
   running: number[];
   cpu: number[];
   memory: number[];
-  fill: string[];
-  names: string[];
   events: EventRow[];
+}
+
+/** How full each node was at one moment, in percent of CPU; without names, nothing is known of it. */
+interface NodesAt {
+  names: string[];
+  fill: number[];
 }
 
 interface Played {
@@ -33,39 +37,46 @@ export interface Film {
   running: number[];
   cpu: number[];
   memory: number[];
-  names: string[];
-  fill: (frame: number, node: number) => number; // -1: not recorded
+  nodesAt?: NodesAt[]; // of each frame; those of the recorded past are asked for one by one
   events: EventRow[];
 }
 
-export function recorded(found: Recorded): Film {
-  return {
-    ...found,
-    fill: (frame, node) => {
-      const text = found.fill[frame] ?? "";
-      const part = text.slice(2 * node, 2 * node + 2);
-      return part ? parseInt(part, 16) : -1;
-    },
-  };
-}
-
 export function film(found: Played): Film {
-  const names = [...new Set(found.frames.flatMap((frame) => Object.keys(frame.fill)))].sort();
   return {
     time: found.frames.map((frame) => frame.time),
     waiting: found.frames.map((frame) => frame.waiting),
     running: found.frames.map((frame) => frame.running),
     cpu: found.frames.map((frame) => frame.cpu),
     memory: found.frames.map((frame) => frame.memory),
-    names,
-    fill: (frame, node) => found.frames[frame]?.fill[names[node] ?? ""] ?? -1,
+    nodesAt: found.frames.map(({ fill }) => {
+      const names = Object.keys(fill).sort();
+      return { names, fill: names.map((name) => fill[name] ?? 0) };
+    }),
     events: found.events.map((event) => ({ ...event, time: Date.parse(event.time) / 1000, type: "Normal", count: 1, from: "" })),
   };
 }
 
+const SAMPLED = 5000; // milliseconds between two samples of the server
+const NOTHING: NodesAt = { names: [], fill: [] };
+
+/** The nodes at a moment of the recorded past; those of the moment before are shown until the answer comes. */
+function useNodesAt(time: number | null): NodesAt {
+  const [found, set] = useState(NOTHING);
+  useEffect(() => {
+    if (time === null) return;
+    let stale = false;
+    const timer = setTimeout(() => void get<NodesAt>(`/api/timeline/nodes?time=${time}`).then((nodes) => !stale && set(nodes), () => undefined), 50);
+    return () => {
+      stale = true;
+      clearTimeout(timer);
+    };
+  }, [time]);
+  return found;
+}
+
 export function Timeline(): JSX.Element {
   const [source, setSource] = useState<"recorded" | "scenario">("recorded");
-  const live = useLive<Recorded>("/api/timeline");
+  const live = useLive<Recorded>("/api/timeline", [], SAMPLED);
   return (
     <>
       <Head title="Timeline" note="Queue and utilisation over time. Drag the slider, or click a chart.">
@@ -79,7 +90,7 @@ export function Timeline(): JSX.Element {
           onChange={setSource}
         />
       </Head>
-      {source === "recorded" ? <Shown live={live}>{(found) => <View film={recorded(found)} follow />}</Shown> : <Player />}
+      {source === "recorded" ? <Shown live={live}>{(found) => <View film={found} follow />}</Shown> : <Player />}
     </>
   );
 }
@@ -168,18 +179,19 @@ function View(props: { film: Film; follow?: boolean }): JSX.Element {
     const timer = setInterval(() => setChosen((before) => ((before ?? last) >= last ? (setPlaying(false), last) : (before ?? last) + 1)), 120);
     return () => clearInterval(timer);
   }, [playing, last]);
+  const asked = useNodesAt(shown.nodesAt ? null : (shown.time[at] ?? null));
+  const nodes = shown.nodesAt ? (shown.nodesAt[at] ?? NOTHING) : asked;
   const columns = useMemo((): NodeColumns => {
-    const all = <T,>(value: T): T[] => shown.names.map(() => value);
-    return { names: shown.names, ready: all(true), cordoned: all(false), pods: all(0), cpu: shown.names.map((_, node) => Math.max(0, shown.fill(at, node))), memory: all(0), reserved: all(0), devices: all(-1), unit: all(""), labels: {}, totals: {} };
-  }, [shown, at]);
+    const all = <T,>(value: T): T[] => nodes.names.map(() => value);
+    return { names: nodes.names, ready: all(true), cordoned: all(false), pods: all(0), cpu: nodes.fill, memory: all(0), reserved: all(0), devices: all(-1), unit: all(""), labels: {}, totals: {} };
+  }, [nodes]);
   if (last < 0) return <Empty title="Nothing is recorded yet." />;
   const now = shown.time[at]!;
   const first = shown.time[0]!;
   const near = shown.events.filter((event) => event.time <= now + 1).slice(-25).reverse();
-  const hasFill = shown.names.some((_, node) => shown.fill(at, node) >= 0);
   return (
     <div class="grid">
-      <Card title={clock(now)} note={`${counted(shown.waiting[at]!, "pod")} waiting, ${shown.running[at]} on nodes, ${shown.cpu[at]}% of CPU requested`} action={props.follow && chosen !== null ? <button onClick={() => setChosen(null)}>Follow</button> : undefined}>
+      <Card title={clock(now)} note={`${counted(shown.waiting[at]!, "pod")} waiting, ${shown.running[at]!.toLocaleString("en")} on nodes, ${shown.cpu[at]}% of CPU requested`} action={props.follow && chosen !== null ? <button onClick={() => setChosen(null)}>Follow</button> : undefined}>
         <div class="row slider" style={{ flexWrap: "nowrap" }}>
           <button
             onClick={() => {
@@ -206,35 +218,37 @@ function View(props: { film: Film; follow?: boolean }): JSX.Element {
           <span class="small quiet">{clock(shown.time[last]!)}</span>
         </div>
       </Card>
-      <Card span={6} title="Pods">
-        <Chart
-          label="Pods waiting and on nodes over time"
-          time={shown.time}
-          at={at}
-          onPick={setChosen}
-          lines={[
-            { label: "waiting", values: shown.waiting, colour: "#c38a1f" },
-            { label: "on nodes", values: shown.running, colour: "#2a8fb0" },
-          ]}
-        />
-      </Card>
-      <Card span={6} title="Utilisation">
-        <Chart
-          label="CPU and memory requested over time, in percent"
-          time={shown.time}
-          at={at}
-          onPick={setChosen}
-          most={100}
-          lines={[
-            { label: "CPU", values: shown.cpu, colour: "#2a8fb0", suffix: "%" },
-            { label: "memory", values: shown.memory, colour: "#8b6fc0", suffix: "%" },
-          ]}
-        />
-      </Card>
-      <Card span={5} title="Nodes" note="by CPU requested, at this moment" bare>
-        {hasFill ? <HeatMap nodes={columns} measure="cpu" group="" filter="" height={220} onOpen={() => undefined} /> : <Empty title="Before the dashboard started, only totals are known." />}
-      </Card>
-      <Card span={7} title="Events until then" note="latest first" bare>
+      <div class="s7 stack">
+        <Card title="Pods">
+          <Chart
+            label="Pods waiting and on nodes over time"
+            time={shown.time}
+            at={at}
+            onPick={setChosen}
+            lines={[
+              { label: "waiting", values: shown.waiting, colour: "#c38a1f" },
+              { label: "on nodes", values: shown.running, colour: "#2a8fb0" },
+            ]}
+          />
+        </Card>
+        <Card title="Utilisation">
+          <Chart
+            label="CPU and memory requested over time, in percent"
+            time={shown.time}
+            at={at}
+            onPick={setChosen}
+            most={100}
+            lines={[
+              { label: "CPU", values: shown.cpu, colour: "#2a8fb0", suffix: "%" },
+              { label: "memory", values: shown.memory, colour: "#8b6fc0", suffix: "%" },
+            ]}
+          />
+        </Card>
+        <Card title="Nodes" note="by CPU requested, at this moment" bare>
+          {nodes.names.length ? <HeatMap nodes={columns} measure="cpu" group="" filter="" height={220} dense onOpen={() => undefined} /> : <Empty title="Before the dashboard started, only totals are known." />}
+        </Card>
+      </div>
+      <Card span={5} title="Events until then" note="latest first" bare>
         {near.length ? (
           <ul class="list tall" tabIndex={0} aria-label="Events">
             {near.map((event, index) => (

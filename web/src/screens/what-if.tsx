@@ -4,7 +4,7 @@ import { type Change, get, type Plan, post, type WhatIf as Changes } from "../ap
 import { decode, encode, isEmpty, scenario } from "../change";
 import { Editor } from "../editor";
 import { counted, full } from "../format";
-import { Card, Empty, Head, Problem } from "../parts";
+import { Card, Empty, Head, NamePicker, Problem } from "../parts";
 import { Remedies } from "../remedies";
 import { Link, setQuery, useLocation, why } from "../router";
 
@@ -13,6 +13,13 @@ interface Listed {
   name: string;
   replicas?: number;
 }
+
+interface Objects {
+  objects: Listed[];
+  count: number; // of all that match
+}
+
+const NONE: Objects = { objects: [], count: 0 };
 
 interface Applied {
   ok: boolean;
@@ -133,23 +140,31 @@ function save(text: string): void {
 function Actions(props: { change: Changes; edit: (part: Partial<Changes>) => void }): JSX.Element {
   const { change, edit } = props;
   const [kind, setKind] = useState("");
-  const [listed, setListed] = useState<Listed[]>([]);
+  const [listed, setListed] = useState(NONE);
   const [name, setName] = useState("");
+  const [many, setMany] = useState(false); // too many to list, so a name is typed
   const [number, setNumber] = useState(1);
   const source = kind === "drain" || kind === "add" ? "nodes" : kind === "scale" ? "deployments" : kind.replace("delete ", "");
+  const list = (search: string): Promise<Objects> => get<Objects>(`/api/objects?kind=${source}&search=${encodeURIComponent(search)}`);
   useEffect(() => {
-    setListed([]);
+    setListed(NONE);
     setName("");
     if (!kind) return;
-    void get<{ objects: Listed[] }>(`/api/objects?kind=${source}`).then(
+    let stale = false;
+    void list("").then(
       (found) => {
-        setListed(found.objects);
+        if (stale) return;
+        setListed(found);
+        setMany(found.count > found.objects.length);
         const first = found.objects[0];
         setName(first ? full(first) : "");
         setNumber(kind === "scale" ? (first?.replicas ?? 1) + 1 : 1);
       },
       () => undefined,
     );
+    return () => {
+      stale = true;
+    };
   }, [kind]);
   const add = (): void => {
     const place = name.includes("/") ? split(name) : { namespace: "", name };
@@ -181,25 +196,18 @@ function Actions(props: { change: Changes; edit: (part: Partial<Changes>) => voi
           </select>
         </label>
         {kind && (
-          <label class="field">
-            which
-            <select
-              value={name}
-              onChange={(event) => {
-                setName(event.currentTarget.value);
-                const found = listed.find((each) => full(each) === event.currentTarget.value);
-                if (kind === "scale") setNumber((found?.replicas ?? 1) + 1);
-              }}
-            >
-              {!listed.length && <option value="">none</option>}
-              {listed.map((each) => (
-                <option key={full(each)} value={full(each)}>
-                  {full(each)}
-                  {each.replicas === undefined ? "" : ` (${each.replicas})`}
-                </option>
-              ))}
-            </select>
-          </label>
+          <NamePicker
+            label="which"
+            value={name}
+            names={listed.objects.map(full)}
+            complete={!many}
+            onChoose={(chosen) => {
+              setName(chosen);
+              const found = listed.objects.find((each) => full(each) === chosen);
+              if (kind === "scale") setNumber((found?.replicas ?? 1) + 1);
+            }}
+            onSearch={(text) => void list(text).then(setListed, () => undefined)}
+          />
         )}
         {(kind === "add" || kind === "scale") && (
           <label class="field">

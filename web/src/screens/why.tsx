@@ -3,7 +3,7 @@ import { useEffect, useState } from "preact/hooks";
 import { type Explanation, get, type OnNode, type Place } from "../api";
 import { ago, counted, full } from "../format";
 import { useLive } from "../live";
-import { Card, Empty, Head, Shown } from "../parts";
+import { Card, Empty, Head, NamePicker, Shown } from "../parts";
 import { Remedies } from "../remedies";
 import { go, Link, setQuery, useLocation, why } from "../router";
 
@@ -54,65 +54,67 @@ function Answer(props: { found: Explanation; compare: string }): JSX.Element {
           ))}
         </div>
       </Card>
-      {found.refused.length > 0 && (
-        <Card
-          span={found.scores.length ? 6 : 7}
-          title="Refused by"
-          note={`${counted(found.refused.reduce((sum, each) => sum + each.count, 0), "node")} of ${found.nodeCount}`}
-          bare
-        >
-          <ul class="list">
-            {found.refused.map((group) => (
-              <Refusal key={group.plugin + group.reason} group={group} />
-            ))}
-          </ul>
-        </Card>
-      )}
-      {found.preFilter && (
-        <Card span={7} title="Refused as a whole">
-          <p>
-            <span class="badge bad">{found.preFilter.plugin}</span> {found.preFilter.message}
-          </p>
-        </Card>
-      )}
-      {found.scores.length > 0 && (
-        <Card
-          span={found.refused.length ? 6 : 12}
-          title="Scores"
-          note={found.feasible > found.scores.length ? `best ${found.scores.length} of ${found.feasible} nodes` : counted(found.feasible, "node")}
-        >
-          <Scores found={found} names={names} />
-        </Card>
-      )}
-      {found.preemption && (
-        <Card span={5} title="Preemption">
-          <Preemption found={found.preemption} />
-        </Card>
-      )}
-      <Compare found={found} compare={props.compare} />
-      <Card span={6} title="What it asks for">
-        <Asked spec={found.spec} />
-      </Card>
-      <Card span={6} title="Events" bare>
-        {found.events.length ? (
-          <ul class="list">
-            {found.events.map((event) => (
-              <li key={event.reason + event.time + event.message}>
-                <span class="title">
-                  <span class={`badge ${event.type === "Warning" ? "warn" : ""}`}>{event.reason}</span>
-                  <span class="quiet small">
-                    {ago(event.time)}
-                    {event.count > 1 ? `, ${event.count} times` : ""}
-                  </span>
-                </span>
-                <span class="small wrap">{event.message}</span>
-              </li>
-            ))}
-          </ul>
-        ) : (
-          <Empty title="No events are left of it." />
+      <div class="s7 stack">
+        {found.refused.length > 0 && (
+          <Card
+            title="Refused by"
+            note={`${counted(found.refused.reduce((sum, each) => sum + each.count, 0), "node")} of ${found.nodeCount.toLocaleString("en")}`}
+            bare
+          >
+            <ul class="list">
+              {found.refused.map((group) => (
+                <Refusal key={group.plugin + group.reason} group={group} />
+              ))}
+            </ul>
+          </Card>
         )}
-      </Card>
+        {found.preFilter && (
+          <Card title="Refused as a whole">
+            <p>
+              <span class="badge bad">{found.preFilter.plugin}</span> {found.preFilter.message}
+            </p>
+          </Card>
+        )}
+        {found.scores.length > 0 && (
+          <Card
+            title="Scores"
+            note={found.feasible > found.scores.length ? `best ${found.scores.length} of ${counted(found.feasible, "node")}` : counted(found.feasible, "node")}
+          >
+            <Scores found={found} names={names} />
+          </Card>
+        )}
+        <Compare found={found} compare={props.compare} />
+      </div>
+      <div class="s5 stack">
+        {found.preemption && (
+          <Card title="Preemption">
+            <Preemption found={found.preemption} />
+          </Card>
+        )}
+        <Card title="What it asks for">
+          <Asked spec={found.spec} />
+        </Card>
+        <Card title="Events" bare>
+          {found.events.length ? (
+            <ul class="list">
+              {found.events.map((event) => (
+                <li key={event.reason + event.time + event.message}>
+                  <span class="title">
+                    <span class={`badge ${event.type === "Warning" ? "warn" : ""}`}>{event.reason}</span>
+                    <span class="quiet small">
+                      {ago(event.time)}
+                      {event.count > 1 ? `, ${event.count} times` : ""}
+                    </span>
+                  </span>
+                  <span class="small wrap">{event.message}</span>
+                </li>
+              ))}
+            </ul>
+          ) : (
+            <Empty title="No events are left of it." />
+          )}
+        </Card>
+      </div>
     </div>
   );
 }
@@ -177,7 +179,7 @@ function Refusal(props: { group: Explanation["refused"][number] }): JSX.Element 
             show them
           </button>
         )}
-        {open && group.count > group.nodes.length ? ` and ${group.count - group.nodes.length} more` : ""}
+        {open && group.count > group.nodes.length ? ` and ${(group.count - group.nodes.length).toLocaleString("en")} more` : ""}
       </span>
       {group.details?.map((detail) => (
         <span class="small wrap" key={detail.text}>
@@ -277,20 +279,15 @@ function Compare(props: { found: Explanation; compare: string }): JSX.Element {
       <div class="stack">
         <div class="row">
           {[first, second].map((value, index) => (
-            <label class="field" key={index}>
-              {index ? "with" : "node"}
-              <select
-                value={value}
-                onChange={(event) => (index ? choose(first || names[0] || "", event.currentTarget.value) : choose(event.currentTarget.value, second))}
-              >
-                <option value="">choose …</option>
-                {names.slice(0, 500).map((name) => (
-                  <option key={name} value={name}>
-                    {name}
-                  </option>
-                ))}
-              </select>
-            </label>
+            <NamePicker
+              key={index}
+              label={index ? "with" : "node"}
+              value={value}
+              names={names}
+              complete={names.length >= props.found.nodeCount}
+              empty="choose …"
+              onChoose={(name) => (index ? choose(first || names[0] || "", name) : choose(name, second))}
+            />
           ))}
         </div>
         {shown.length > 0 && (

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 class Explain(click.Group):
     """Has the subcommands of this module and those of the systems. `deployment NAME` is short for
-    `workload deployment NAME`, and so on."""
+    `workload deployment NAME`, and so on. As in kubectl, kinds may be spelled `pod`, `pods` or `po`, and `pod/NAME` is the
+    same as `pod NAME`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted([*super().list_commands(ctx), *(name for each in systems() for name in each.explain_commands())])
@@ -30,7 +31,12 @@ class Explain(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if self.get_command(ctx, args[0]) is None and _workload_kind(args[0]) is not None:
+        word, slash, name = args[0].partition("/")
+        kind = None if self.get_command(ctx, word) else _kind(word)
+        if kind is not None:
+            word = kind.singular or kind.kind.lower()
+        args = [word, *([name] if slash else []), *args[1:]]
+        if kind is not None and _is_workload(kind):
             args = ["workload", *args]
         return super().resolve_command(ctx, args)
 
@@ -38,7 +44,10 @@ class Explain(click.Group):
 @click.command(cls=Explain)
 def command() -> None:
     """Explain a decision about a pod, a workload, a reservation, a policy, a placement or an admission request. Changes
-    nothing."""
+    nothing.
+
+    Kinds and names can be given as kubectl takes them: `pod NAME`, `pods NAME`, `po/NAME`, `deployment/NAME`.
+    """
 
 
 @command.command("pod")
@@ -81,12 +90,15 @@ def pod(
     options.show("PodExplanation", explained, pod_text)
 
 
-def _workload_kind(name: str) -> Kind | None:
-    """The kind of workloads with this name, in any of its spellings; None if there is none."""
+def _kind(name: str) -> Kind | None:
+    """The kind with this name, in any of its spellings; None if there is none."""
     from wharfinger.api.kinds import registry
 
-    kind = registry().find(name)
-    return kind if kind is not None and kind.builtin and kind.pod_template == "spec.template" else None
+    return registry().find(name)
+
+
+def _is_workload(kind: Kind) -> bool:
+    return kind.builtin and kind.pod_template == "spec.template"
 
 
 @command.command("workload")
@@ -116,8 +128,8 @@ def workload(
     from wharfinger.scheduler import profiles
     from wharfinger.simulate.workloads import explain_workload
 
-    found = _workload_kind(kind)
-    if found is None:
+    found = _kind(kind)
+    if found is None or not _is_workload(found):
         raise click.UsageError(
             f"{kind!r} is no kind of workload; want deployment, statefulset, daemonset, job, replicaset"
         )

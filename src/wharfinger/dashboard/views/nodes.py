@@ -2,62 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from wharfinger.api.conditions import find_condition
 from wharfinger.api.kinds.builtin import NODES, PODS
 from wharfinger.api.registry import Document
 from wharfinger.api.resources import CPU, MEMORY
+from wharfinger.dashboard.node_rows import NodeRows, is_ready
 from wharfinger.dashboard.state import Visible
 from wharfinger.dashboard.usage import NodeRequests, allocatable, is_over
 from wharfinger.dashboard.views.objects import created, place, workload
 
 _UNCOUNTED = frozenset((CPU, MEMORY, "pods", "ephemeral-storage"))
-GROUPED_LABELS = 40  # labels offered for grouping
-_VALUES = 200  # values of a label beyond which it does not group anything
 
 
-def node_columns(nodes: Sequence[Document], usage: NodeRequests, marks: Mapping[str, Mapping[str, Any]]) -> Document:
+def node_columns(nodes: NodeRows, usage: NodeRequests, marks: Mapping[str, Mapping[str, Any]]) -> Document:
     """A list for each property, in the same order. Amounts are in percent of what is allocatable."""
-    ordered = sorted(nodes, key=lambda node: str(node["metadata"]["name"]))
-    room = [allocatable(node) for node in ordered]
-    names = [node["metadata"]["name"] for node in ordered]
-    asked = [usage.requested.get(name, {}) for name in names]
-    devices = [
-        _device_share(has, used, marks.get(name, {})) for name, has, used in zip(names, room, asked, strict=True)
-    ]
+    rows = nodes.rows
+    asked = [usage.requested.get(row.name, {}) for row in rows]
+    marked = [marks.get(row.name, {}) for row in rows]
+    pairs = list(zip(rows, asked, strict=True))
     return {
-        "names": names,
-        "ready": [is_ready(node) for node in ordered],
-        "cordoned": [bool((node.get("spec") or {}).get("unschedulable")) for node in ordered],
-        "pods": [len(usage.pods.get(name, ())) for name in names],
-        "cpu": [_percent(used, has, CPU) for used, has in zip(asked, room, strict=True)],
-        "memory": [_percent(used, has, MEMORY) for used, has in zip(asked, room, strict=True)],
+        "names": nodes.names,
+        "ready": [row.ready for row in rows],
+        "cordoned": [row.cordoned for row in rows],
+        "pods": [len(usage.pods.get(row.name, ())) for row in rows],
+        "cpu": [_percent(used, row.room, CPU) for row, used in pairs],
+        "memory": [_percent(used, row.room, MEMORY) for row, used in pairs],
         "reserved": [
-            _percent(marks.get(name, {}).get("reserved") or {}, has, CPU) for name, has in zip(names, room, strict=True)
+            _percent(mark.get("reserved") or {}, row.room, CPU) for row, mark in zip(rows, marked, strict=True)
         ],
-        "devices": devices,
-        "unit": [", ".join(marks.get(name, {}).get("unit") or ()) for name in names],
-        "labels": _labels(ordered),
-        "totals": totals(room, asked),
+        "devices": [_device_share(row.room, used, mark) for (row, used), mark in zip(pairs, marked, strict=True)],
+        "unit": [", ".join(mark.get("unit") or ()) for mark in marked],
+        "labels": nodes.label_columns,
+        "totals": totals(nodes, usage),
     }
 
 
-def totals(room: Iterable[Mapping[str, int]], asked: Iterable[Mapping[str, int]]) -> Document:
-    has, used = list(room), list(asked)
+def totals(nodes: NodeRows, usage: NodeRequests) -> Document:
+    asked = [usage.requested.get(row.name, {}) for row in nodes.rows]
     return {
         resource: {
-            "allocatable": sum(each.get(resource, 0) for each in has),
-            "requested": sum(each.get(resource, 0) for each in used),
+            "allocatable": sum(row.room.get(resource, 0) for row in nodes.rows),
+            "requested": sum(each.get(resource, 0) for each in asked),
         }
         for resource in (CPU, MEMORY)
     }
-
-
-def is_ready(node: Document) -> bool:
-    condition = find_condition((node.get("status") or {}).get("conditions") or (), "Ready") or {}
-    return condition.get("status") == "True"
 
 
 def _percent(used: Mapping[str, int], has: Mapping[str, int], resource: str) -> int:
@@ -67,35 +57,15 @@ def _percent(used: Mapping[str, int], has: Mapping[str, int], resource: str) -> 
 
 def _device_share(has: Mapping[str, int], used: Mapping[str, int], marks: Mapping[str, Any]) -> int:
     """Percent of the devices in use; -1 for a node without any."""
-    counted = [name for name in has if name not in _UNCOUNTED and not name.startswith("hugepages-") and has[name]]
-    total = sum(has[name] for name in counted)
-    taken = sum(used.get(name, 0) for name in counted)
+    total = taken = 0
+    for name, amount in has.items():
+        if amount and name not in _UNCOUNTED and not name.startswith("hugepages-"):
+            total += amount
+            taken += used.get(name, 0)
     for device in marks.get("devices") or ():
         total += device["count"]
         taken += device["used"]
     return round(100 * taken / total) if total else -1
-
-
-def _labels(nodes: Sequence[Document]) -> dict[str, Document]:
-    """Labels that group nodes: their values, and for each node the position of its value, or -1."""
-    counts: dict[str, dict[str, int]] = {}
-    for node in nodes:
-        for name, value in (node["metadata"].get("labels") or {}).items():
-            counts.setdefault(name, {})[value] = counts.get(name, {}).get(value, 0) + 1
-    useful = [
-        name
-        for name, values in counts.items()
-        if len(values) <= _VALUES
-        and (len(values) < len(nodes) or name.startswith("topology."))
-        and name != "kubernetes.io/hostname"
-    ]
-    found: dict[str, Document] = {}
-    for name in sorted(useful, key=lambda each: (not each.startswith("topology."), each))[:GROUPED_LABELS]:
-        values = sorted(counts[name])
-        index = {value: position for position, value in enumerate(values)}
-        labels = ((node["metadata"].get("labels") or {}).get(name) for node in nodes)
-        found[name] = {"values": values, "of": [-1 if value is None else index[value] for value in labels]}
-    return found
 
 
 def node_detail(name: str, visible: Visible, marks: Mapping[str, Any]) -> Document | None:

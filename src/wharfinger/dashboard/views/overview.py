@@ -5,18 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from wharfinger.api.kinds.builtin import EVENTS, NAMESPACES, NODES, PODS
+from wharfinger.api.keys import ObjectKey
+from wharfinger.api.kinds.builtin import NAMESPACES
 from wharfinger.api.registry import Document
 from wharfinger.dashboard.state import Visible
-from wharfinger.dashboard.usage import allocatable, is_over
-from wharfinger.dashboard.views.nodes import is_ready, totals
-from wharfinger.dashboard.views.objects import event_row, place
+from wharfinger.dashboard.views.nodes import totals
+from wharfinger.dashboard.views.objects import event_row
 from wharfinger.dashboard.views.waiting import causes
 
 EVENTS_SHOWN = 12
-REFUSALS = frozenset(
-    ("FailedCreate", "FailedAdmission", "Rejected", "PolicyViolation", "Forbidden", "FailedScheduling")
-)
+REFUSED_SHOWN = 50
+REFUSALS = frozenset(("FailedCreate", "FailedAdmission", "Rejected", "PolicyViolation", "Forbidden"))
+_REFUSED = re.compile("forbidden|not allowed", re.IGNORECASE)
 _PREEMPTOR = re.compile(r"^Preempted by pod (\S+)")
 PREEMPTIONS = frozenset(("Preempted", "Evicted", "TaintManagerEviction", "Preempting", "EvictedByMigration"))
 
@@ -25,29 +25,33 @@ def overview(
     visible: Visible, waiting: Sequence[Document], screens: Mapping[str, Mapping[str, Sequence[Document]]]
 ) -> Document:
     """`screens` are the views of the systems, by screen."""
-    nodes, pods = visible.objects(NODES), visible.objects(PODS)
     usage = visible.usage()
-    running = sum(1 for pod in pods if (pod.get("status") or {}).get("phase") == "Running")
-    names = [node["metadata"]["name"] for node in nodes]
+    events = latest(visible.events(REFUSALS | PREEMPTIONS), EVENTS_SHOWN)
     return {
-        "counts": {
-            "nodes": len(nodes),
-            "nodesReady": sum(map(is_ready, nodes)),
-            "pods": sum(1 for pod in pods if not is_over(pod)),
-            "running": running,
-            "waiting": len(waiting),
-            "namespaces": len(visible.objects(NAMESPACES)),
-        },
-        "totals": totals(map(allocatable, nodes), (usage.requested.get(name, {}) for name in names)),
+        "counts": counts(visible),
+        "totals": totals(visible.nodes(), usage),
         "causes": causes(waiting),
         "promises": _promises(screens),
-        "events": _with_preemptors(latest(visible.objects(EVENTS), REFUSALS | PREEMPTIONS, EVENTS_SHOWN), pods),
+        "events": _with_preemptors(events, usage.by_uid),
     }
 
 
-def latest(events: Iterable[Document], reasons: frozenset[str], most: int) -> list[Document]:
-    """The latest events of these reasons; of each object and reason only the last."""
-    rows = sorted((event_row(each) for each in events if each.get("reason") in reasons), key=lambda row: -row["time"])
+def counts(visible: Visible) -> Document:
+    """How many there are of what."""
+    usage, nodes = visible.usage(), visible.nodes()
+    return {
+        "nodes": len(nodes),
+        "nodesReady": sum(row.ready for row in nodes.rows),
+        "pods": usage.present,
+        "running": usage.running,
+        "waiting": len(usage.waiting),
+        "namespaces": len(visible.objects(NAMESPACES)),
+    }
+
+
+def latest(events: Iterable[Document], most: int) -> list[Document]:
+    """The latest of these events; of each object and reason only the last."""
+    rows = sorted(map(event_row, events), key=lambda row: -row["time"])
     seen: dict[tuple[str, str, str, str], Document] = {}
     for row in rows:
         seen.setdefault((row["kind"], row["namespace"], row["name"], row["reason"]), row)
@@ -56,19 +60,18 @@ def latest(events: Iterable[Document], reasons: frozenset[str], most: int) -> li
     return list(seen.values())
 
 
-def _with_preemptors(rows: list[Document], pods: Iterable[Document]) -> list[Document]:
+def refused_requests(visible: Visible) -> list[Document]:
+    """The latest requests that a policy or a quota refused, such as pods of a workload."""
+    refused = (each for each in visible.events(REFUSALS) if _REFUSED.search(str(each.get("message") or "")))
+    return latest(refused, REFUSED_SHOWN)
+
+
+def _with_preemptors(rows: list[Document], pods: Mapping[str, ObjectKey]) -> list[Document]:
     """The scheduler names the pod that preempts by its uid; people know its name."""
-    found = {id(row): told[1] for row in rows if (told := _PREEMPTOR.search(row["message"]))}
-    wanted = set(found.values())
-    names = {
-        pod["metadata"]["uid"]: "{namespace}/{name}".format(**place(pod))
-        for pod in (pods if wanted else ())
-        if pod["metadata"]["uid"] in wanted
-    }
     for row in rows:
-        uid = found.get(id(row), "")
-        if uid in names:
-            row["message"] = row["message"].replace(uid, names[uid])
+        told = _PREEMPTOR.search(row["message"])
+        if told and told[1] in pods:
+            row["message"] = row["message"].replace(told[1], "/".join(pods[told[1]]))
     return rows
 
 

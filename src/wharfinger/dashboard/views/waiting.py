@@ -3,43 +3,34 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 
-from wharfinger.api.errors import ApiError
 from wharfinger.api.registry import Document
 from wharfinger.api.resources import CPU, MEMORY
-from wharfinger.dashboard.usage import NodeRequests, is_waiting
+from wharfinger.dashboard.usage import NodeRequests
+from wharfinger.dashboard.verdicts import Verdicts
 from wharfinger.dashboard.views.objects import created, place, scheduling_message, workload
-
-JUDGED = 100  # pods that are judged anew for one answer; the others show what the scheduler last said
-Judge = Callable[[str, str], Document]
 
 _COUNT = re.compile(r"\b\d+ (?=[A-Z]|node\(s\))")
 _OF = re.compile(r"^\d+/\d+ nodes are available: ")
 
 
-def waiting_pods(pods: Iterable[Document], usage: NodeRequests, judge: Judge | None) -> list[Document]:
-    """In the order of the queue: by priority, then by age."""
-    found = sorted(filter(is_waiting, pods), key=_order)
+def waiting_pods(usage: NodeRequests, verdicts: Verdicts | None) -> list[Document]:
+    """In the order of the queue: by priority, then by age. Where there is no verdict, what the scheduler last said."""
     rows = []
-    shapes: dict[tuple[str, str], Document] = {}
-    for position, pod in enumerate(found):
-        message = scheduling_message(pod)
-        judged: Document | None = None
-        if judge is not None:
-            # Pods of one workload that got the same message have the same needs: one of them is judged.
-            key = (
-                f"{pod['metadata'].get('namespace')}/{workload(pod)}" if workload(pod) else pod["metadata"]["uid"],
-                message,
-            )
-            judged = shapes.get(key)
-            if judged is None and len(shapes) < JUDGED:
-                judged = shapes[key] = _judged(judge, pod)
-        amounts = usage.amounts.get((pod["metadata"].get("namespace", ""), pod["metadata"]["name"]), {})
+    if verdicts is not None:
+        verdicts.begin()
+    for position, pod in enumerate(sorted(usage.waiting.values(), key=_order)):
+        metadata, message, owner = pod["metadata"], scheduling_message(pod), workload(pod)
+        key = (metadata.get("namespace", ""), metadata["name"])
+        # Pods of one workload that got the same message have the same needs: one of them is judged.
+        alike = (key[0], owner or metadata["uid"], message)
+        judged = None if verdicts is None else verdicts.get(alike, key)
+        amounts = usage.amounts.get(key, {})
         rows.append(
             {
                 **place(pod),
-                "workload": workload(pod),
+                "workload": owner,
                 "priority": int((pod.get("spec") or {}).get("priority") or 0),
                 "since": created(pod),
                 "position": position + 1,
@@ -49,14 +40,9 @@ def waiting_pods(pods: Iterable[Document], usage: NodeRequests, judge: Judge | N
                 **(judged or _told(message)),
             }
         )
+    if verdicts is not None:
+        verdicts.end()
     return rows
-
-
-def _judged(judge: Judge, pod: Document) -> Document:
-    try:
-        return judge(pod["metadata"].get("namespace", ""), pod["metadata"]["name"])
-    except ApiError:  # it was bound or deleted meanwhile
-        return _told(scheduling_message(pod))
 
 
 def _told(message: str) -> Document:

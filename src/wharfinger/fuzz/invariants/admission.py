@@ -17,6 +17,7 @@ _ADDED = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")  # t
 
 class PodsAdmitted(Invariant):
     name = "admission"
+    kinds = ("pods", "schedulingpolicies")
 
     def __init__(self, history: PlainHistory) -> None:
         super().__init__(history)

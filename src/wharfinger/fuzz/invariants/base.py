@@ -14,12 +14,13 @@ class Invariant:
     """Something that must always hold. Each method yields a sentence for each violation."""
 
     name: ClassVar[str]
+    kinds: ClassVar[tuple[str, ...]] = ()  # the plurals of the kinds of which it reads the changes
 
     def __init__(self, history: PlainHistory) -> None:
         self.history = history
 
     def changed(self, change: PlainChange) -> Iterator[str]:
-        """Called for every write, in order."""
+        """Called for every write of an object of its kinds, in order."""
         yield from ()
 
     def wrote(self, run: ProcessRun, request: ApiRequest[Any], holder: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 
 from wharfinger.fuzz.history import PlainChange, PlainHistory, is_deleting, node_of, title
@@ -10,6 +11,7 @@ from wharfinger.fuzz.invariants.base import Invariant
 
 class BoundOnce(Invariant):
     name = "bound-once"
+    kinds = ("pods",)
 
     def __init__(self, history: PlainHistory) -> None:
         super().__init__(history)
@@ -31,3 +33,13 @@ class BoundOnce(Invariant):
                 yield f"pod {title(pod)} was bound to {node} while it was being deleted"
             if str(change.before["metadata"]["uid"]) == uid and (change.before["spec"].get("schedulingGates")):
                 yield f"pod {title(pod)} was bound to {node} though it has scheduling gates"
+
+    def recount(self) -> Iterator[str]:
+        plain: dict[str, list[str]] = defaultdict(list)
+        for pod in self.history.of("pods"):
+            if node_of(pod):
+                plain[node_of(pod)].append(title(pod))
+        for node in {*plain, *self.history.pods_on}:
+            noted = sorted(title(pod) for pod in self.history.pods_on[node].values())
+            if noted != sorted(plain[node]):
+                yield f"the checks know of {noted} on node {node}, but there are {sorted(plain[node])}"

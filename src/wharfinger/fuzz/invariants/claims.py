@@ -15,6 +15,7 @@ _Device = tuple[str, str, str]
 
 class ClaimsHeldOnce(Invariant):
     name = "claims"
+    kinds = ("resourceclaims", "pods")
 
     def __init__(self, history: PlainHistory) -> None:
         super().__init__(history)

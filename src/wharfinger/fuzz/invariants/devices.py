@@ -13,6 +13,7 @@ from wharfinger.fuzz.invariants.interference import Interference
 
 class DevicesHeldOnce(Invariant):
     name = "devices"
+    kinds = ("pods", "nodes")
 
     def __init__(self, history: PlainHistory) -> None:
         super().__init__(history)
@@ -36,8 +37,8 @@ class DevicesHeldOnce(Invariant):
             return
         there = {each["name"]: len(_usable(each)) for each in (node.get("status") or {}).get("computeResources") or ()}
         held: Counter[str] = Counter()
-        for other in self.history.objects["pods"].values():
-            if node_of(other) == node_of(pod) and not is_terminal(other):
+        for other in self.history.pods_on[node_of(pod)].values():
+            if not is_terminal(other):
                 for counts in _taken(other).values():
                     held.update(counts)
         for name in sorted({name for counts in taken.values() for name in counts}):

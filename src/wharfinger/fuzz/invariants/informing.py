@@ -18,6 +18,8 @@ class DecidesInformed(Invariant):
 
     def stepped(self) -> Iterator[str]:
         for run, known in self.history.first_decisions.items():
+            if run.kinds_seen == len(known):  # it knew them all
+                continue
             late = sorted(run.seen.keys() - known)
             if late and run not in self._told:
                 self._told.add(run)

@@ -28,7 +28,7 @@ class Interference:
             return None
         node = node_of(after)
         if before is not None and node_of(before) == node and before["metadata"]["uid"] == after["metadata"]["uid"]:
-            if before["spec"] != after["spec"] or before["metadata"].get("labels") != after["metadata"].get("labels"):
+            if change.respecified or change.relabelled:
                 self.note(node, "pods", change.version)
             return None
         decision = self._history.decision(after["metadata"]["uid"], node)

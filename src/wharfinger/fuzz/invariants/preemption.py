@@ -29,6 +29,7 @@ class ToldPreemption:
 
 class PreemptionHelps(Invariant):
     name = "preemption"
+    kinds = ("poddisruptionbudgets", "nodes", "events", "pods")
 
     def __init__(self, history: PlainHistory) -> None:
         super().__init__(history)
@@ -71,7 +72,7 @@ class PreemptionHelps(Invariant):
             return
         if self._nodes_changed.get(told.node, 0) > told.version:
             return
-        leaving = [each for each in pods if node_of(each) == told.node and is_deleting(each) and _preempted(each)]
+        leaving = [each for each in self.history.pods_on[told.node].values() if is_deleting(each) and _preempted(each)]
         if not any(_priority(each) < _priority(preemptor) for each in leaving):
             return
         if _nominated(preemptor) == told.node:
@@ -101,8 +102,8 @@ class PreemptionHelps(Invariant):
         if node is None:
             return True
         used: Milli = dict(pod_requests(pod["spec"]))
-        for each in self.history.objects["pods"].values():
-            if node_of(each) == name and not is_terminal(each) and _priority(each) >= _priority(pod):
+        for each in self.history.pods_on[name].values():
+            if not is_terminal(each) and _priority(each) >= _priority(pod):
                 if each["metadata"]["uid"] != pod["metadata"]["uid"] and not is_deleting(each):
                     add(used, counted_requests(each))
         room = amounts((node.get("status") or {}).get("allocatable"))

@@ -3,10 +3,11 @@ alike."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 
 from wharfinger.api.registry import Document
-from wharfinger.fuzz.history import PlainChange, is_deleting, is_terminal, title
+from wharfinger.fuzz.history import PlainChange, PlainHistory, is_deleting, is_terminal, title
 from wharfinger.fuzz.invariants.base import Invariant
 from wharfinger.fuzz.quantities import Milli, add, amounts, pod_requests
 
@@ -15,26 +16,27 @@ _ALIAS = "resourceclass.scheduling.sigs.x-k8s.io/"
 
 class QuotaKept(Invariant):
     name = "quota"
+    kinds = ("pods",)
+
+    def __init__(self, history: PlainHistory) -> None:
+        super().__init__(history)
+        self._charges: dict[tuple[str, str], Milli] = {}  # of the pods that count
+        self._used: dict[str, Milli] = defaultdict(dict)  # by namespace
 
     def changed(self, change: PlainChange) -> Iterator[str]:
         pod, before = change.after, change.before
-        if change.plural != "pods" or pod is None or not _counts(pod):
+        mine = self._count(change)
+        if pod is None or not mine:
             return
         if before is not None and before["metadata"]["uid"] == pod["metadata"]["uid"]:
-            if before["spec"] == pod["spec"]:
+            if not change.respecified:
                 return
             earlier = _charge(before)
         else:
             earlier = {}
         namespace = pod["metadata"]["namespace"]
         quotas = [each for (where, _), each in self.history.objects["resourcequotas"].items() if where == namespace]
-        if not quotas:
-            return
-        mine = _charge(pod)
-        used: Milli = {}
-        for (where, _), each in self.history.objects["pods"].items():
-            if where == namespace and _counts(each):
-                add(used, _charge(each))
+        used = self._used[namespace]
         for quota in quotas:
             hard = amounts((quota.get("spec") or {}).get("hard"))
             for name, limit in hard.items():
@@ -43,6 +45,30 @@ class QuotaKept(Invariant):
                         f"pod {title(pod)} was accepted, and namespace {namespace} then uses {used[name]} of {limit} "
                         f"milli-{name} of quota {quota['metadata']['name']}"
                     )
+
+    def _count(self, change: PlainChange) -> Milli:
+        """Counts what a pod is charged for now, which is nothing for one that does not count, and returns it."""
+        key, pod = change.key, change.after
+        known = self._charges.pop(key, None)
+        if pod is None or not _counts(pod):
+            charge: Milli = {}
+        else:
+            charge = self._charges[key] = _charge(pod) if known is None or change.respecified else known
+        if charge is not known:
+            add(self._used[key[0]], {name: -amount for name, amount in (known or {}).items()})
+            add(self._used[key[0]], charge)
+        return charge
+
+    def recount(self) -> Iterator[str]:
+        plain: dict[str, Milli] = defaultdict(dict)
+        for pod in self.history.of("pods"):
+            if _counts(pod):
+                add(plain[pod["metadata"]["namespace"]], _charge(pod))
+        for namespace in {*plain, *self._used}:
+            kept = {name: amount for name, amount in self._used[namespace].items() if amount}
+            counted = {name: amount for name, amount in plain[namespace].items() if amount}
+            if kept != counted:
+                yield f"the check counts {kept} in namespace {namespace}, but its pods are charged for {counted}"
 
 
 def _counts(pod: Document) -> bool:

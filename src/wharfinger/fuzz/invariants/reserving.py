@@ -22,6 +22,7 @@ from wharfinger.fuzz.matching import owns
 
 class ReservedMeansReserved(Invariant):
     name = "reserved-means-reserved"
+    kinds = ("reservations", "pods")
 
     def __init__(self, history: PlainHistory) -> None:
         super().__init__(history)
@@ -40,7 +41,7 @@ class ReservedMeansReserved(Invariant):
         before, after = change.before, change.after
         if after is not None:
             self._by_uid[after["metadata"]["uid"]] = after
-            if before is None or before["spec"] != after["spec"] or _phase(before) != _phase(after):
+            if before is None or change.respecified or _phase(before) != _phase(after):
                 self._changed_at[after["metadata"]["uid"]] = change.version
         if before is None or _phase(before) != "Available":
             return
@@ -65,7 +66,7 @@ class ReservedMeansReserved(Invariant):
         if after is None:
             return
         uid = after["metadata"]["uid"]
-        if before is None or before["metadata"].get("labels") != after["metadata"].get("labels"):
+        if change.relabelled:
             self._changed_at[uid] = change.version
         used = reservation_used(after)
         if not used or not node_of(after) or is_terminal(after):

@@ -31,6 +31,7 @@ class NodeUse(msgspec.Struct):
 
 class NoOvercommit(Invariant):
     name = "no-overcommit"
+    kinds = ("pods", "nodes", "reservations")
 
     def __init__(self, history: PlainHistory) -> None:
         super().__init__(history)
@@ -57,7 +58,7 @@ class NoOvercommit(Invariant):
             return
         use, uid = self._uses[now], _uid(after)
         known = self._requests.get(uid)
-        wanted = counted_requests(after)
+        wanted = counted_requests(after) if known is None or _asks_anew(change) else known
         if known is not None:
             if known != wanted or (before is not None and reservation_used(before) != reservation_used(after)):
                 use.others["pods"][None] = change.version
@@ -180,6 +181,12 @@ _COUNTED_ELSEWHERE = frozenset(("pods",))
 def _is_plain(name: str) -> bool:
     """Resources that a node has a plain number of; classes of devices are checked by `devices`."""
     return name in ("cpu", "memory", "ephemeral-storage") or name.startswith("example.com/")
+
+
+def _asks_anew(change: PlainChange) -> bool:
+    """Whether a pod may count for something else than before."""
+    before, after = ((each or {}).get("status") or {} for each in (change.before, change.after))
+    return change.respecified or before.get("containerStatuses") != after.get("containerStatuses")
 
 
 def _uid(document: Document) -> str:

@@ -16,6 +16,7 @@ from wharfinger.fuzz.quantities import amounts, counted_requests, exceeding, tot
 
 class UnitLimits(Invariant):
     name = "unit-limits"
+    kinds = ("resourcepolicies", "nodes", "pods")
 
     def __init__(self, history: PlainHistory) -> None:
         super().__init__(history)
@@ -27,8 +28,7 @@ class UnitLimits(Invariant):
 
     def changed(self, change: PlainChange) -> Iterator[str]:
         if change.plural == "resourcepolicies":
-            before, after = change.before, change.after
-            if before is None or after is None or before["spec"] != after["spec"]:
+            if change.respecified:
                 self._policies_changed = change.version
         elif change.plural == "nodes":
             self._nodes_changed = change.version
@@ -46,8 +46,8 @@ class UnitLimits(Invariant):
         elif after is not None and (
             before is None
             or node_of(before) != node_of(after)
-            or before["metadata"].get("labels") != after["metadata"].get("labels")
-            or before["spec"] != after["spec"]
+            or change.relabelled
+            or change.respecified
             or (before.get("status") or {}).get("containerStatuses")
             != (after.get("status") or {}).get("containerStatuses")
         ):
@@ -82,7 +82,7 @@ class UnitLimits(Invariant):
         if len(units) > 1:
             return
         (unit,) = units
-        there = [each for each in self._group(policy, pod) if self._is_in(unit, node_of(each))]
+        there = list(self._group(policy, unit, pod))
         where = f"unit {unit['name']} of resource policy {title(policy)}"
         if unit.get("maxCount") is not None and len(there) > unit["maxCount"]:
             yield f"pod {title(pod)} is number {len(there)} in {where}, which allows {unit['maxCount']}"
@@ -96,15 +96,16 @@ class UnitLimits(Invariant):
         found = self.history.objects["nodes"].get(("", node))
         return found is not None and selects(unit.get("nodeSelector"), found["metadata"].get("labels") or {})
 
-    def _group(self, policy: Document, pod: Document) -> Iterator[Document]:
-        """The pods that are counted together with this one."""
+    def _group(self, policy: Document, unit: Document, pod: Document) -> Iterator[Document]:
+        """The pods that are counted together with this one: those in the unit."""
         labels = pod["metadata"].get("labels") or {}
         keys = [key for key in policy["spec"].get("matchLabelKeys") or () if key in labels]
         ignored = (policy["spec"].get("matchPolicy") or {}).get("ignoreTerminatingPod", False)
-        for (namespace, _), each in self.history.objects["pods"].items():
-            theirs = each["metadata"].get("labels") or {}
-            if namespace != pod["metadata"]["namespace"] or not node_of(each) or is_terminal(each):
+        nodes = [name for name, there in self.history.pods_on.items() if there and self._is_in(unit, name)]
+        for (namespace, _), each in (item for name in nodes for item in self.history.pods_on[name].items()):
+            if namespace != pod["metadata"]["namespace"] or is_terminal(each):
                 continue
+            theirs = each["metadata"].get("labels") or {}
             if ignored and is_deleting(each):
                 continue
             if selects(policy["spec"].get("podSelector"), theirs) and all(theirs.get(k) == labels[k] for k in keys):

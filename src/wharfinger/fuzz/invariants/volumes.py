@@ -14,6 +14,7 @@ from wharfinger.fuzz.invariants.interference import Interference
 
 class VolumesAttachable(Invariant):
     name = "volumes"
+    kinds = ("csinodes", "persistentvolumeclaims", "pods", "nodes")
 
     def __init__(self, history: PlainHistory) -> None:
         super().__init__(history)
@@ -37,9 +38,7 @@ class VolumesAttachable(Invariant):
             return
         if not all(decision.knew(kind, version) for kind, version in self._changed.items()):
             return
-        there = [
-            each for each in self.history.objects["pods"].values() if node_of(each) == node and not is_terminal(each)
-        ]
+        there = [each for each in self.history.pods_on[node].values() if not is_terminal(each)]
         limits = self._limits(node)
         for driver in sorted({driver for claim in mine if (driver := self._driver(claim)) in limits}):
             taken = {claim for each in there for claim in self._claims(each) if self._driver(claim) == driver}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
 from math import sqrt
+from typing import Self
 
 import numpy as np
 
@@ -14,7 +15,8 @@ from wharfinger.framework.plugin import MAX_SCORE, Args, Plugin, Prepared, RowFu
 from wharfinger.framework.shapes import Shape
 from wharfinger.framework.status import Status
 from wharfinger.framework.tables import Tables
-from wharfinger.plugins.node_resources.scoring import DEFAULT_RESOURCES, ResourceSpec, Used, measured
+from wharfinger.plugins.node_resources.jointly import JointBalance
+from wharfinger.plugins.node_resources.scoring import DEFAULT_RESOURCES, ResourceSpec, Used, key_of, measured
 
 
 class NodeResourcesBalancedAllocationArgs(Args, frozen=True):
@@ -79,6 +81,13 @@ class _Balance(Prepared):
     def row_functions(self) -> RowFunctions:
         score = self.score_row if len(self._used) != 2 else _pair_scorer(*self._used)
         return RowFunctions(self.filter_row, score, [each.requested for each in self._used])
+
+    def joint_key(self) -> Hashable | None:
+        return key_of(self._used) if len(self._used) == 2 else None
+
+    @classmethod
+    def jointly(cls, answers: Sequence[Self]) -> JointBalance:
+        return JointBalance(answers[0]._tables, [each._used for each in answers])
 
     def _score_pairs(self, rows: Rows, capacity: Ints, other_capacity: Ints) -> Ints:
         """The usual case: two resources that every node has."""

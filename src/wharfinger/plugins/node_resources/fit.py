@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 import numpy as np
@@ -27,7 +27,15 @@ from wharfinger.framework.simulation import Simulation
 from wharfinger.framework.status import Code, Status
 from wharfinger.framework.tables import Tables
 from wharfinger.plugins.dynamic_resources.catalogue import CLASS, catalogue_of
-from wharfinger.plugins.node_resources.scoring import ScoringStrategy, scorer, shape_faults, weight_faults
+from wharfinger.plugins.node_resources.jointly import JointFit
+from wharfinger.plugins.node_resources.scoring import (
+    Least,
+    ScoringStrategy,
+    key_of,
+    scorer,
+    shape_faults,
+    weight_faults,
+)
 
 _ORDER = (CPU, MEMORY, EPHEMERAL_STORAGE)
 _STRATEGIES = ("LeastAllocated", "MostAllocated", "RequestedToCapacityRatio")
@@ -200,6 +208,19 @@ class _Fit(Prepared):
         requested = [used for _, _, used, _, _ in self._wanted]
         inputs = [self._tables.pod_count, *requested, *(each.requested for each in self._score.used)]
         return RowFunctions(refuses, self._score.row_scorer(), inputs)
+
+    def joint_key(self) -> Hashable | None:
+        if self._served or not isinstance(self._score, Least) or not self._score.used:
+            return None
+        return tuple(number for *_, number in self._wanted), key_of(self._score.used)
+
+    @classmethod
+    def jointly(cls, answers: Sequence[Self]) -> JointFit:
+        wanted = [
+            (has, used, [each._wanted[index][3] for each in answers])
+            for index, (_, has, used, _, _) in enumerate(answers[0]._wanted)
+        ]
+        return JointFit(answers[0]._tables, [each._score.used for each in answers], wanted)
 
     def status(self, code: int) -> Status:
         found = self._known.get(code)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -106,6 +106,11 @@ def measured(
     return found
 
 
+def key_of(used: Sequence[Used]) -> Hashable:
+    """Equal for shapes that are scored by the same columns with the same weights."""
+    return tuple((id(each.allocatable), id(each.requested), each.weight) for each in used)
+
+
 class ResourceScorer(Protocol):
     used: list[Used]
 
@@ -127,7 +132,7 @@ def scorer(tables: Tables, shape: Shape, strategy: ScoringStrategy) -> ResourceS
     if strategy.type == "RequestedToCapacityRatio":
         assert strategy.requested_to_capacity_ratio is not None
         return _Ratio(used, strategy.requested_to_capacity_ratio)
-    return _Least(used)
+    return Least(used)
 
 
 class _Weighted:
@@ -177,7 +182,7 @@ class _Weighted:
         return self.score_row
 
 
-class _Least(_Weighted):
+class Least(_Weighted):
     def of(self, requested: Ints, capacity: Ints) -> Ints:
         free = np.subtract(capacity, requested, out=requested)
         np.maximum(free, 0, out=free)

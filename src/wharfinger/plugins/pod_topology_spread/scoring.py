@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from math import floor, log
+from typing import ClassVar
 
 import msgspec
 import numpy as np
@@ -26,6 +27,9 @@ class _Feasible(msgspec.Struct):
     codes: list[Ints]  # [constraint][row]
     numbers: list[int]  # [constraint] number of domains
     domains: DomainScores | None = None  # for a single constraint that scores all rows and has few domains
+    raw: dict[int, int] = {}  # the same: raw scores by number of pods
+
+    MOST: ClassVar[int] = 1 << 12  # of these
 
 
 def _rounded(values: Floats) -> Floats:
@@ -55,7 +59,7 @@ class Spread(SpreadFilter):
     def score_version(self) -> Hashable:
         if self._read_version != self._source_version():
             self._read_constraints()
-        moved = sum(domains.counter.version for domains in self._soft)
+        moved = sum([domains.counter.version for domains in self._soft])
         return self._tables.node_log.position, self._read_version, moved
 
     def scoring(self) -> bool:
@@ -112,16 +116,29 @@ class Spread(SpreadFilter):
 
     def by_domain(self, rows: Rows) -> tuple[DomainScores, list[int]] | None:
         self._refresh()
-        domains = self._feasible(rows).domains if self._soft else None
-        if domains is None:
+        where = self._feasible(rows) if self._soft else None
+        if where is None or where.domains is None:
             return None
-        counts = self._soft[0]
-        sums = counts.sums.tolist()
-        weight, shift = log(len(domains.codes) + 2), counts.constraint.max_skew - 1
-        raw = [_rounded_one(sums[code] * weight + shift) if code >= 0 else 0 for code in domains.codes]
+        domains, sums, raw = where.domains, self._soft[0].sums.tolist(), []
+        for code in domains.codes:
+            number = sums[code] if code >= 0 else -1
+            score = where.raw.get(number)
+            raw.append(self._raw(where, number) if score is None else score)
         largest, smallest = max(raw), min(raw)
         scores = [(largest + smallest - each) * MAX_SCORE // largest if largest else MAX_SCORE for each in raw]
         return domains, scores
+
+    def _raw(self, where: _Feasible, number: int) -> int:
+        """The raw score of a domain with so many pods; -1: of the nodes without the key."""
+        assert where.domains is not None
+        if len(where.raw) >= where.MOST:
+            where.raw.clear()
+        score = 0
+        if number >= 0:
+            shift = self._soft[0].constraint.max_skew - 1
+            score = _rounded_one(number * log(len(where.domains.codes) + 2) + shift)
+        where.raw[number] = score
+        return score
 
     def _feasible(self, rows: Rows) -> _Feasible:
         """Cached, since the feasible rows change less often than the counts."""

@@ -178,9 +178,11 @@ class Attachments:
 
     def pod_added(self, pod: PodOnNode) -> None:
         if mounts_volumes(pod.pod):
-            used = list(self.used_by(pod.pod))
-            self._use(pod.key, pod.row, list(dict.fromkeys(counted(used))))
-            self._set_fault(pod.key, pod.row, _first_fault(used))
+            used = list(dict.fromkeys(self.used_by(pod.pod)))
+            volumes = [found for found in used if not isinstance(found, UncountedVolume)]
+            self._use(pod.key, pod.row, volumes)
+            if len(volumes) < len(used):
+                self._set_fault(pod.key, pod.row, _first_fault(used))
 
     def pod_removed(self, pod: PodOnNode) -> None:
         if pod.pod.spec.volumes:
@@ -272,7 +274,8 @@ class Attachments:
 
     def _read_again(self, claim: ObjectKey) -> None:
         """Updates the pods that use the claim; they may use another volume now."""
-        for pod in list(self._catalogue.users.get(claim, {}).values()):
+        users = self._catalogue.users.get(claim)
+        for pod in [] if users is None else list(users.values()):
             volumes = list(dict.fromkeys(self.volumes_of(pod.pod)))
             fault = self.fault_of(pod.pod)
             if self._faults.get(pod.row, {}).get(pod.key, "") != fault:

@@ -20,6 +20,7 @@ from wharfinger.api.views import (
     Node,
     PersistentVolume,
     PersistentVolumeClaim,
+    Pod,
     StorageClass,
     VolumeAttachment,
 )
@@ -38,9 +39,8 @@ from wharfinger.plugins.volumes.rules import (
     READ_WRITE_ONCE_POD,
     SELECTED_NODE,
     affinity_terms,
-    claim_names,
+    claim_name,
     class_of_volume,
-    named_claims,
     on_labels,
     on_rows,
     refers_to,
@@ -94,6 +94,15 @@ class VolumeCatalogue:
         self.watchers: list[Watcher] = []
         self.provision_version = 0  # moves with classes, drivers and capacities
         self.exclusive_version = 0  # moves when a ReadWriteOncePod claim gets or loses its user
+        self._held: dict[str, dict[Any, Any]] = {
+            CLAIM: self.claims,
+            VOLUME: self.volumes,
+            CLASS: self.classes,
+            CSI_NODE: self.csi_nodes,
+            DRIVER: self.drivers,
+            CAPACITY: self.capacities,
+            ATTACHMENT: self.attachments,
+        }
         self._assumed_nodes: dict[ObjectKey, str] = {}
         self._assumed_claims: dict[str, ObjectReference] = {}  # by volume
         self._referring: dict[
@@ -109,7 +118,7 @@ class VolumeCatalogue:
 
     def observe(self, kind: str, old: Any, new: Any) -> None:
         """Takes in a change; several plugins report the same one, only the first has an effect."""
-        held = self._held(kind)
+        held = self._held[kind]
         present = new if new is not None else old
         key: Any = present.metadata.key if kind in (CLAIM, CAPACITY) else present.metadata.name
         known = held.get(key)
@@ -135,18 +144,6 @@ class VolumeCatalogue:
         for watcher in self.watchers:
             watcher(kind, known, new)
 
-    def _held(self, kind: str) -> dict[Any, Any]:
-        stores: dict[str, dict[Any, Any]] = {
-            CLAIM: self.claims,
-            VOLUME: self.volumes,
-            CLASS: self.classes,
-            CSI_NODE: self.csi_nodes,
-            DRIVER: self.drivers,
-            CAPACITY: self.capacities,
-            ATTACHMENT: self.attachments,
-        }
-        return stores[kind]
-
     def _volume_changed(self, name: str, old: PersistentVolume | None, new: PersistentVolume | None) -> None:
         before = self._reference(name, old)
         if old is not None:
@@ -164,25 +161,25 @@ class VolumeCatalogue:
         return bool(shape.pod.spec.volumes)
 
     def pod_added(self, pod: PodOnNode) -> None:
-        for claim in _claims_of(pod, claim_names(pod.pod)):
+        for claim, named in _claims_of(pod.pod):
             self.users.setdefault(claim, {})[pod.key] = pod
-        for claim in _claims_of(pod, named_claims(pod.pod)):
-            naming = self.named.setdefault(claim, set())
-            naming.add(pod.key)
-            if len(naming) == 1:
-                self._use_changed(claim)
+            if named:
+                naming = self.named.setdefault(claim, set())
+                if not naming:
+                    self._use_changed(claim)
+                naming.add(pod.key)
 
     def pod_removed(self, pod: PodOnNode) -> None:
-        for claim in _claims_of(pod, claim_names(pod.pod)):
+        for claim, named in _claims_of(pod.pod):
             users = self.users.get(claim)
             if users is not None and users.pop(pod.key, None) is not None and not users:
                 del self.users[claim]
-        for claim in _claims_of(pod, named_claims(pod.pod)):
-            naming = self.named.get(claim, set())
-            naming.discard(pod.key)
-            if claim in self.named and not naming:
-                del self.named[claim]
-                self._use_changed(claim)
+            naming = self.named.get(claim) if named else None
+            if naming is not None:
+                naming.discard(pod.key)
+                if not naming:
+                    del self.named[claim]
+                    self._use_changed(claim)
 
     def pod_replaced(self, pod: PodOnNode) -> None:
         """A pod's volumes cannot change."""
@@ -345,8 +342,14 @@ def _newer(old: Any, new: Any) -> bool:
     return not after or before != after
 
 
-def _claims_of(pod: PodOnNode, names: Iterable[str]) -> list[ObjectKey]:
-    if not mounts_volumes(pod.pod):
+def _claims_of(pod: Pod) -> list[tuple[ObjectKey, bool]]:
+    """The claims of a pod's volumes, and whether the pod names them. It does not name those of ephemeral volumes, which
+    belong to it alone."""
+    if not mounts_volumes(pod):
         return []
-    namespace = pod.pod.metadata.namespace
-    return [(namespace, name) for name in dict.fromkeys(names)]
+    namespace = pod.metadata.namespace
+    return [
+        ((namespace, name), volume.persistent_volume_claim is not None)
+        for volume in pod.spec.volumes
+        if (name := claim_name(pod, volume)) is not None
+    ]

@@ -106,9 +106,9 @@ class NodeVolumeLimits(VolumePlugin):
 
     def _required(self, pod: Pod, drivers: set[str]) -> tuple[tuple[str, bool], ...]:
         """The drivers that ask for it (VolumeLimitScaling, since 1.37)."""
-        if self.tables.kubernetes < KubernetesVersion.V1_37:
-            return ()
         known = self._catalogue.drivers
+        if not known or self.tables.kubernetes < KubernetesVersion.V1_37:
+            return ()
         wanted = sorted(
             driver
             for driver in drivers

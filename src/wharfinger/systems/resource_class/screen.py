@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from wharfinger.api.kinds.builtin import NODES, PODS
 from wharfinger.api.registry import Document, Resource
+from wharfinger.api.validation.resources import is_device
 from wharfinger.api.views import Node, Pod
 from wharfinger.api.views.base import readable_views
 from wharfinger.systems.resource_class.kinds.names import NODE_COMPUTE_RESOURCES, RESOURCE_CLASSES
@@ -65,5 +66,22 @@ def _lines(objects: Objects) -> list[ClassLine]:
         readable_views(known, ResourceClass),
         readable_views(objects(NODES), Node),
         readable_views(groups, NodeComputeResources),
-        readable_views(objects(PODS), Pod),
+        readable_views(_with_devices(objects(PODS)), Pod),
     )
+
+
+def _with_devices(pods: Sequence[Document]) -> Iterator[Document]:
+    """Pods that may hold devices. Views are slow to make, and in most clusters most pods ask for none."""
+    known: dict[int, bool] = {}  # by identity: pods of a workload often share the list
+    for pod in pods:
+        spec = pod.get("spec") or {}
+        for containers in (spec.get("containers"), spec.get("initContainers")):
+            if containers and id(containers) not in known:
+                known[id(containers)] = any(map(_asks_for_devices, containers))
+        if known.get(id(spec.get("containers"))) or known.get(id(spec.get("initContainers"))):
+            yield pod
+
+
+def _asks_for_devices(container: Document) -> bool:
+    resources = container.get("resources") or {}
+    return any(is_device(name) for part in ("limits", "requests") for name in resources.get(part) or ())

@@ -14,36 +14,23 @@ from typing import Any
 import msgspec
 
 from wharfinger.api.keys import ObjectKey
-from wharfinger.api.times import BadTime, parse_time
 from wharfinger.api.views import ObjectMeta
-from wharfinger.api.views.pods import Container, PodSpec, Quantities, ResourceRequirements
+from wharfinger.api.views.pods import Quantities
 from wharfinger.framework.changes import Log
 from wharfinger.framework.node_table import PODS
 from wharfinger.framework.shapes import Shape
-from wharfinger.framework.stand_ins import StandIn
 from wharfinger.framework.tables import Charge, PodOnNode, Tables
 from wharfinger.systems.reservation.kinds.views import Reservation
+from wharfinger.systems.reservation.plugin.holding import Numbers, ReservationHolding, ReservedSizes
 from wharfinger.systems.reservation.rules.owners import OwnerClasses
 from wharfinger.systems.reservation.rules.reservations import (
-    INNER,
-    RESERVATION,
-    RESTRICTED_OPTIONS,
-    BadReservation,
     allocation_of,
     amounts,
-    annotated_names,
-    annotated_quantities,
     is_reservation,
     mover_name,
-    order_of,
-    stand_in,
-    stand_in_name,
     wanted_quantities,
 )
 from wharfinger.systems.reservation.rules.resizing import Resizing, plan
-
-Numbers = dict[int, int]
-"""Amounts by resource number."""
 
 _SHARED = "reservations"
 
@@ -59,157 +46,6 @@ class ReservationPlacement(msgspec.Struct, frozen=True):
         return "Waiting" if self.waiting else "Available"
 
 
-class ReservationHolding:
-    """A reservation that holds a node. `reserved`, `inner` and `allocated` are keyed by resource number."""
-
-    __slots__ = (
-        "allocated",
-        "consumer_limit",
-        "consumers",
-        "created",
-        "inner",
-        "names",
-        "number",
-        "once",
-        "order",
-        "owners",
-        "pods_limit",
-        "quantities",
-        "reservation",
-        "reserved",
-        "restricted",
-        "scored",
-        "spent",
-        "stand_in",
-        "waiting",
-    )
-
-    def __init__(
-        self, tables: Tables, reservation: Reservation, quantities: Quantities, owners: int | None, number: int
-    ) -> None:
-        """`quantities` is what it holds: `status.allocatable`, or the larger size that is being written."""
-        self.reservation = reservation
-        self.owners = owners  # owner class; None if no pod can match
-        self.number = number  # sequence number in the order first seen
-        self.once = reservation.once
-        self.spent = False  # its only consumer has left already
-        self.waiting = reservation.phase == "Waiting"
-        self.order = order_of(reservation)
-        self.created = _created(reservation)
-        self.quantities = quantities
-        self.names = amounts(quantities)  # reserved amounts by name, in the scheduler's units
-        self.reserved: Numbers = dict(_numbered(tables, self.names))
-        self.inner: Numbers = dict(_numbered(tables, amounts(_annotated(reservation, INNER))))
-        self.consumer_limit: Numbers = self.reserved  # upper bound for consumers if it is restricted
-        self.pods_limit = self.names.get(PODS)
-        self.restricted: frozenset[int] | None = None  # resources that must come from it alone; None: not restricted
-        if reservation.spec.allocate_policy == "Restricted":
-            wanted = [tables.resource(name) for name in _restricted_names(reservation) if name in self.names]
-            self.restricted = frozenset(wanted or self.reserved)
-        self.consumers: dict[ObjectKey, Numbers] = {}
-        self.allocated: Numbers = dict.fromkeys(self.reserved, 0)
-        self.scored = (0, 0)  # CPU and memory that consumers count for in scores
-        self.stand_in = _stand_in(tables, reservation, quantities)
-
-    @property
-    def uid(self) -> str:
-        return self.reservation.metadata.uid
-
-    @property
-    def name(self) -> str:
-        return self.reservation.metadata.name
-
-    @property
-    def row(self) -> int:
-        return self.stand_in.row
-
-    @property
-    def policy(self) -> str:
-        return self.reservation.spec.allocate_policy
-
-    def limit_to(self, tables: Tables, promised: Quantities | None) -> None:
-        """Limit new consumers to what is written and will be written: growth counts only once it is written."""
-        if promised is None:
-            return
-        has, gets = amounts(self.reservation.status.allocatable), amounts(promised)
-        names = tables.resource_names
-        self.consumer_limit = {
-            number: min(has.get(names[number], 0), gets.get(names[number], 0)) for number in self.reserved
-        }
-        if self.pods_limit is not None:
-            self.pods_limit = min(has.get(PODS, 0), gets.get(PODS, 0))
-
-    def usable(self) -> bool:
-        """Whether it accepts another consumer, regardless of size."""
-        return not (self.waiting or self.reservation.terminating or self.used_up)
-
-    @property
-    def used_up(self) -> bool:
-        """Whether its only consumer is there, or has left again."""
-        return self.once and (self.spent or bool(self.consumers))
-
-    def charge(self) -> Charge:
-        """What the stand-in requests: the part that consumers do not use."""
-        allocated = self.allocated
-        return tuple(
-            (number, amount - allocated[number])
-            for number, amount in self.reserved.items()
-            if amount > allocated[number]
-        )
-
-    def nonzero(self) -> tuple[int, int]:
-        """What the stand-in counts for in scores, CPU and memory."""
-        cpu, memory = self.stand_in.shape.nonzero
-        return max(cpu - self.scored[0], 0), max(memory - self.scored[1], 0)
-
-    def held(self, number: int) -> int:
-        """What the reservation and its consumers take of the node together."""
-        return max(self.reserved.get(number, 0), self.allocated.get(number, 0))
-
-
-def _created(reservation: Reservation) -> float:
-    try:
-        return parse_time(reservation.metadata.creation_timestamp)
-    except BadTime:
-        return 0.0
-
-
-def _numbered(tables: Tables, named: Mapping[str, int]) -> Charge:
-    return tables.charge_of(named)
-
-
-def _annotated(reservation: Reservation, annotation: str) -> Quantities:
-    try:
-        return annotated_quantities(reservation.metadata, annotation)
-    except BadReservation:
-        return {}
-
-
-def _restricted_names(reservation: Reservation) -> tuple[str, ...]:
-    try:
-        return annotated_names(reservation.metadata, RESTRICTED_OPTIONS, "resources")
-    except BadReservation:
-        return ()
-
-
-def _stand_in(tables: Tables, reservation: Reservation, quantities: Quantities) -> PodOnNode:
-    status = msgspec.structs.replace(reservation.status, allocatable=quantities)
-    reservation = msgspec.structs.replace(reservation, status=status)
-    try:
-        pod = stand_in(reservation)
-    except BadReservation:
-        # Reserved resources stay reserved even if the template has become invalid.
-        metadata = reservation.metadata
-        container = Container(name="reserved", resources=ResourceRequirements(requests=reservation.status.allocatable))
-        pod = StandIn(
-            ObjectMeta(name=stand_in_name(metadata.uid), namespace="default", uid=metadata.uid),
-            PodSpec(node_name=reservation.status.node_name, containers=(container,)),
-            kind=RESERVATION,
-            object_name=metadata.name,
-        )
-    return tables.record(pod, reservation.status.node_name)
-
-
 class ReservationLedger:
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
@@ -219,7 +55,8 @@ class ReservationLedger:
         self.of_class: dict[int, dict[str, ReservationHolding]] = {}  # by owner class and uid
         self.stand_ins_on: dict[int, dict[str, PodOnNode]] = {}  # by row and uid, including assumed ones
         self.by_number: dict[int, ReservationHolding] = {}
-        self.log = Log()  # numbers of holdings that were added, changed or removed
+        self.changes = 0  # holdings that were added, changed or removed so far
+        self._logs: dict[int, Log] = {}  # by owner class: the numbers of such holdings
         self.waiting_rows: set[int] = set()  # rows to check for Waiting reservations that fit now
         self.placements: dict[ObjectKey, ReservationPlacement] = {}  # of assumed stand-ins, until they are bound
         self._consumers: dict[str, dict[ObjectKey, PodOnNode]] = {}  # by reservation uid, known or not
@@ -228,9 +65,10 @@ class ReservationLedger:
         self.spent: dict[str, ObjectMeta] = {}  # by uid: the consumer that left before the reservation was Succeeded
         self.gave_back = False  # whether room was freed by adoption since `ReservationItems.wakes`
         self._promised: dict[str, Quantities] = {}  # by uid: new sizes being written
+        self._sizes = ReservedSizes(tables)
         self._first_seen = 0
         self._node_position = 0
-        self._needed = False  # whether there has ever been a reservation
+        self.needed = False  # whether there has ever been a reservation
         tables.listen(self, first=True)
 
     # -- reservations
@@ -240,8 +78,8 @@ class ReservationLedger:
         uid = reservation.metadata.uid
         if self.reservations.get(uid) is reservation:
             return  # already reported by another profile's plugin
-        if not self._needed:
-            self._needed = True
+        if not self.needed:
+            self.needed = True
             self._tables.changed(listeners=True)
         self.reservations[uid] = reservation
         old = self.holdings.get(uid)
@@ -255,10 +93,11 @@ class ReservationLedger:
             self._first_seen += 1
         number = self._first_seen if old is None else old.number
         owners = self.classes.enter(reservation.spec.owners) if reservation.phase == "Available" else None
-        new = ReservationHolding(self._tables, reservation, self._quantities(reservation), owners, number)
+        new = ReservationHolding(self._tables, self._sizes, reservation, self._quantities(reservation), owners, number)
         new.limit_to(self._tables, self._promised.get(uid))
         new.spent = uid in self.spent
         if old is not None:
+            self._log_holding(old)
             self._leave_class(old)
         self.holdings[uid] = self.by_number[number] = new
         if owners is not None:
@@ -273,7 +112,7 @@ class ReservationLedger:
             # It has moved, or need not: the node on which it waited may be the one that it found.
             self._tables.remove_pod((new.stand_in.key[0], mover_name(uid)))
         self._tables.add_pod(new.stand_in)
-        self.log.append(number)
+        self._log_holding(new)
 
     def remove(self, reservation: Reservation) -> None:
         uid = reservation.metadata.uid
@@ -287,10 +126,10 @@ class ReservationLedger:
     def _release(self, holding: ReservationHolding) -> None:
         """The reservation no longer holds its node; its consumers become ordinary pods."""
         del self.holdings[holding.uid], self.by_number[holding.number]
+        self._log_holding(holding)
         self._leave_class(holding)
         self._tables.changed(keys=True)
         self._tables.remove_pod(holding.stand_in.key)
-        self.log.append(holding.number)
 
     def _leave_class(self, holding: ReservationHolding) -> None:
         if holding.owners is not None:
@@ -298,7 +137,24 @@ class ReservationLedger:
             of_class.pop(holding.uid, None)
             if not of_class:
                 del self.of_class[holding.owners]
-            self.classes.leave(holding.owners)
+            if self.classes.leave(holding.owners):
+                self._logs.pop(holding.owners, None)
+
+    # -- what changed
+
+    def log_of(self, owner_class: int) -> Log:
+        """The numbers of the holdings of an owner class that were added, changed or removed."""
+        log = self._logs.get(owner_class)
+        if log is None:
+            log = self._logs[owner_class] = Log()
+        return log
+
+    def _log_holding(self, holding: ReservationHolding) -> None:
+        self.changes += 1
+        if holding.owners is not None:
+            log = self._logs.get(holding.owners)
+            if log is not None:  # otherwise nobody has asked for it
+                log.append(holding.number)
 
     # -- resizing
 
@@ -376,7 +232,7 @@ class ReservationLedger:
         return self._uses.get(key)
 
     def concerned(self, shape: Shape) -> bool:
-        return self._needed
+        return self.needed
 
     def pod_added(self, pod: PodOnNode) -> None:
         row = pod.row
@@ -385,9 +241,9 @@ class ReservationLedger:
             self.waiting_rows.add(row)
             self._log(pod)
             return
-        uid = self._uid_of(pod)
+        uid = self._assumed.get(pod.key) if pod.assumed else self._uid_of(pod)
         if uid is not None:
-            self._start_use(pod, uid)
+            self._start_use(pod, uid, logged=row)
 
     def pod_removed(self, pod: PodOnNode) -> None:
         row = pod.row
@@ -400,7 +256,7 @@ class ReservationLedger:
                     del self.stand_ins_on[row]
                 self._log(pod)
                 return
-        self._end_use(pod)
+        self._end_use(pod, logged=row)
 
     def pod_replaced(self, pod: PodOnNode) -> None:
         uid = self._uid_of(pod)
@@ -414,7 +270,7 @@ class ReservationLedger:
     def _log(self, pod: PodOnNode) -> None:
         holding = self.holdings.get(pod.pod.metadata.uid)
         if holding is not None and holding.stand_in is pod:
-            self.log.append(holding.number)
+            self._log_holding(holding)
 
     def _uid_of(self, pod: PodOnNode) -> str | None:
         if pod.assumed:
@@ -423,15 +279,20 @@ class ReservationLedger:
         allocation = allocation_of(pod.pod.metadata)
         return None if allocation is None else allocation.uid
 
-    def _start_use(self, pod: PodOnNode, uid: str) -> None:
+    # `logged` is the row that a pod is coming to or leaving just now: the tables log it.
+
+    def _start_use(self, pod: PodOnNode, uid: str, logged: int = -1) -> None:
         self._uses[pod.key] = uid
-        self._consumers.setdefault(uid, {})[pod.key] = pod
+        consumers = self._consumers.get(uid)
+        if consumers is None:
+            consumers = self._consumers[uid] = {}
+        consumers[pod.key] = pod
         holding = self.holdings.get(uid)
         if holding is not None:
             self._count(holding, pod)
-            self._recharge(holding)
+            self._recharge(holding, logged)
 
-    def _end_use(self, pod: PodOnNode) -> None:
+    def _end_use(self, pod: PodOnNode, logged: int = -1) -> None:
         uid = self._uses.pop(pod.key, None)
         if uid is None:
             return
@@ -442,27 +303,33 @@ class ReservationLedger:
         holding = self.holdings.get(uid)
         taken = None if holding is None else holding.consumers.pop(pod.key, None)
         if holding is not None and taken is not None:
-            for number, amount in taken.items():
+            for number, amount in taken:
                 holding.allocated[number] -= amount
             holding.scored = (holding.scored[0] - pod.nonzero[0], holding.scored[1] - pod.nonzero[1])
             if holding.once and not pod.assumed:
                 holding.spent, self.spent[uid] = True, pod.pod.metadata
-            self._recharge(holding)
+            self._recharge(holding, logged)
 
     def _count(self, holding: ReservationHolding, pod: PodOnNode) -> None:
         """Count a consumer, for the reserved resources only. A pod on another node is ignored, whatever its annotation
         says."""
-        if pod.node_name != holding.reservation.status.node_name:
+        row = holding.stand_in.row
+        # Rows are compared where both are known, which is faster.
+        if pod.row != row if pod.row >= 0 <= row else pod.node_name != holding.stand_in.node_name:
             return
-        taken = {number: amount for number, amount in pod.charge if number in holding.reserved}
+        taken, allocated = pod.charge, holding.allocated
+        counted = [each for each in taken if each[0] in allocated]
+        if len(counted) < len(taken):
+            taken = tuple(counted)
         holding.consumers[pod.key] = taken
-        for number, amount in taken.items():
-            holding.allocated[number] += amount
+        for number, amount in taken:
+            allocated[number] += amount
         holding.scored = (holding.scored[0] + pod.nonzero[0], holding.scored[1] + pod.nonzero[1])
 
-    def _recharge(self, holding: ReservationHolding) -> None:
-        self._tables.recharge(holding.stand_in, holding.charge(), holding.nonzero())
-        self.log.append(holding.number)
+    def _recharge(self, holding: ReservationHolding, logged: int) -> None:
+        stand_in = holding.stand_in
+        self._tables.recharge(stand_in, holding.charge(), holding.nonzero(), logged=stand_in.row == logged)
+        self._log_holding(holding)
 
     # -- queries
 

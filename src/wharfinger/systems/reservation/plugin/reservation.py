@@ -175,6 +175,9 @@ class ReservationPlugin(Plugin):
             return error(str(fault))
         return Using(self.tables, self.ledger, shape, demands, key.classes)
 
+    def spares_pods(self) -> bool:
+        return self.args.enable_preemption or self.ledger.needed
+
     def may_evict(self, preemptor: Pod, victim: PodOnNode) -> bool:
         if is_reservation(victim.pod):
             return False
@@ -193,17 +196,17 @@ class ReservationPlugin(Plugin):
         )
 
     def reserve(self, pod: Pod, row: int, prepared: Prepared | None) -> Status:
-        if isinstance(prepared, Adopting):
-            adopted = tuple(each.pod.metadata for each in prepared.adoptees(row))
-            self.ledger.placements[pod.metadata.key] = ReservationPlacement(adopted=adopted)
-        elif isinstance(prepared, Placing):
-            self.ledger.placements[pod.metadata.key] = ReservationPlacement(waiting=prepared.short(row))
-        elif isinstance(prepared, Using):
+        if isinstance(prepared, Using):
             holding = prepared.nominate(row)
             if holding is not None:
                 self.ledger.assume(pod.metadata.key, holding.uid)
             elif prepared.required:
                 return unschedulable(NOT_MET)
+        elif isinstance(prepared, Adopting):
+            adopted = tuple(each.pod.metadata for each in prepared.adoptees(row))
+            self.ledger.placements[pod.metadata.key] = ReservationPlacement(adopted=adopted)
+        elif isinstance(prepared, Placing):
+            self.ledger.placements[pod.metadata.key] = ReservationPlacement(waiting=prepared.short(row))
         return SUCCESS
 
     def unreserve(self, pod: Pod, row: int) -> None:

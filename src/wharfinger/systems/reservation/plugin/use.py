@@ -14,7 +14,8 @@ from wharfinger.framework.simulation import Overlay, Simulation
 from wharfinger.framework.status import unresolvable, unschedulable
 from wharfinger.framework.tables import PodOnNode, Tables
 from wharfinger.systems.reservation.plugin.demands import Demands
-from wharfinger.systems.reservation.plugin.ledger import Numbers, ReservationHolding, ReservationLedger
+from wharfinger.systems.reservation.plugin.holding import Numbers, ReservationHolding
+from wharfinger.systems.reservation.plugin.ledger import ReservationLedger
 
 NO_MATCH = "node(s) no reservations match reservation affinity"
 NOT_MET = "node(s) no reservation(s) to meet the requirements"
@@ -63,6 +64,7 @@ class Using(Prepared, Overlays):
         self._tables = tables
         self._ledger = ledger
         self._demands = demands
+        self._reads_nodes = demands.reads_nodes
         self._classes = frozenset(classes)
         self.required = demands.required
         self.widens = not self.required
@@ -73,50 +75,59 @@ class Using(Prepared, Overlays):
         self._not_met = self.refuse(unschedulable(NOT_MET))
         self._matched: dict[int, dict[int, ReservationHolding]] = {}  # by row and holding number
         self._row_of: dict[int, int] = {}  # row by holding number
-        self._nominated: dict[int, ReservationHolding | None] = {}
+        self._nominated: dict[int, ReservationHolding | None] = {}  # by row, for the state of the tables read last
         self._orders: dict[int, int] = {}  # lowest order by row
         self._unused_scores: dict[tuple[tuple[str, int], ...], int] = {}  # by the amounts of a reservation in no use
         self._mask: Bools = np.zeros(tables.capacity, dtype=np.bool_)
-        self._log_position = self._node_position = self._pod_position = -1
-        self._positions = (-1, -1, -1)
+        self._logs = [ledger.log_of(number) for number in classes]
+        self._log_positions: list[int] | None = None  # of each log; None: nothing was read yet
+        self._node_position = -1
+        self._state = -1  # sum of everything whose moves mean that there may be something to read
 
     # -- matching
 
     def _catch_up(self) -> None:
         tables, ledger = self._tables, self._ledger
-        positions = (ledger.log.position, tables.pod_log.position, tables.node_log.position)
-        if positions == self._positions:
+        pod_log, node_log = tables.pod_log, tables.node_log
+        state = ledger.changes + pod_log.position + node_log.position
+        if state == self._state:
             return
-        self._positions = positions
-        changed = ledger.log.since(self._log_position)
-        self._log_position = ledger.log.position
-        pod_rows = tables.pod_log.since(self._pod_position)
-        self._pod_position = tables.pod_log.position
-        if self._demands.reads_nodes and tables.node_log.position != self._node_position:
-            changed = None
-        node_rows = tables.node_log.since(self._node_position)
-        self._node_position = tables.node_log.position
-        if changed is None:
-            self._matched.clear()
-            self._mask[:] = False
-            self._row_of.clear()
-            self._orders.clear()
+        self._state = state
+        if not self._read_holdings():
+            self._match_all()
+        self._node_position = node_log.position
+        if self._nominated:
             self._nominated.clear()
-            for number in self._classes:
-                for holding in ledger.of_class.get(number, {}).values():
-                    self._enter(holding)
-            return
-        for number in changed:
-            if number in self._row_of:
-                self._leave(number)
-            found = ledger.by_number.get(number)
-            if found is not None and found.owners in self._classes:
-                self._enter(found)
-        if pod_rows is None or node_rows is None:
-            self._nominated.clear()
-        elif self._nominated:
-            for row in self._nominated.keys() & {*pod_rows, *node_rows}:
-                del self._nominated[row]
+
+    def _read_holdings(self) -> bool:
+        """Follows the holdings that changed; returns whether that is enough."""
+        positions = self._log_positions
+        if positions is None or (self._reads_nodes and self._tables.node_log.position != self._node_position):
+            return False
+        for index, log in enumerate(self._logs):
+            if log.position == positions[index]:
+                continue
+            changed = log.since(positions[index])
+            if changed is None:
+                return False
+            positions[index] = log.position
+            for number in changed:
+                if number in self._row_of:
+                    self._leave(number)
+                found = self._ledger.by_number.get(number)
+                if found is not None and found.owners in self._classes and not found.used_up:
+                    self._enter(found)
+        return True
+
+    def _match_all(self) -> None:
+        self._log_positions = [log.position for log in self._logs]
+        self._matched.clear()
+        self._mask[:] = False
+        self._row_of.clear()
+        self._orders.clear()
+        for number in self._classes:
+            for holding in self._ledger.of_class.get(number, {}).values():
+                self._enter(holding)
 
     def _enter(self, holding: ReservationHolding) -> None:
         row = holding.row
@@ -124,7 +135,6 @@ class Using(Prepared, Overlays):
             self._row_of[holding.number] = row
             self._matched.setdefault(row, {})[holding.number] = holding
             self._mask[row] = True
-            self._nominated.pop(row, None)
             if holding.order:
                 self._orders[row] = min(self._orders.get(row, holding.order), holding.order)
 
@@ -132,7 +142,6 @@ class Using(Prepared, Overlays):
         row = self._row_of.pop(number)
         matched = self._matched[row]
         gone = matched.pop(number)
-        self._nominated.pop(row, None)
         if not matched:
             del self._matched[row]
             self._mask[row] = False
@@ -188,7 +197,7 @@ class Using(Prepared, Overlays):
         return min(fitting, key=lambda holding: (-self._score(holding), holding.created, holding.name))
 
     def _fits(self, holding: ReservationHolding, row: int) -> bool:
-        if not holding.usable() or self._short_inside(holding, None):
+        if not holding.usable() or (holding.restricted is not None and self._short_inside(holding, None)):
             return False
         tables, reserved, allocated, inner = self._tables, holding.reserved, holding.allocated, holding.inner
         others_check = bool(tables.handled or tables.by_devices)
@@ -310,7 +319,7 @@ class Using(Prepared, Overlays):
         if imagined is None:
             imagined = simulation.state[self] = Imagined(None)
         freed = imagined.freed.setdefault(holding.uid, {})
-        for number, amount in holding.consumers[pod.key].items():
+        for number, amount in holding.consumers[pod.key]:
             before = freed.get(number, 0)
             freed[number] = before - sign * amount
             if holding is not imagined.candidate:

@@ -126,11 +126,12 @@ class OwnerClasses:
         self._users[number] = self._users.get(number, 0) + 1
         return number
 
-    def leave(self, number: int) -> None:
-        """Remove a reservation from its class."""
+    def leave(self, number: int) -> bool:
+        """Remove a reservation from its class; returns whether it was the last, so that the class is gone. No other class
+        gets its number."""
         self._users[number] -= 1
         if self._users[number]:
-            return
+            return False
         for owner in self._owners.pop(number):
             for feature in owner.features():
                 users = self._index.get(feature)
@@ -141,6 +142,7 @@ class OwnerClasses:
         self._others.discard(number)
         del self._users[number], self._numbers[self._keys.pop(number)]
         self.version += 1
+        return True
 
     @property
     def told_by_labels(self) -> bool:

@@ -14,7 +14,8 @@ from wharfinger.api.views import ObjectMeta
 from wharfinger.scheduler.instructions import Instruction, PatchStatus, RecordEvent
 from wharfinger.systems.reservation.kinds.names import RESERVATIONS
 from wharfinger.systems.reservation.kinds.views import Reservation
-from wharfinger.systems.reservation.plugin.ledger import ReservationHolding, ReservationLedger
+from wharfinger.systems.reservation.plugin.holding import ReservationHolding
+from wharfinger.systems.reservation.plugin.ledger import ReservationLedger
 from wharfinger.systems.reservation.rules.reservations import BadReservation, amounts, wanted_quantities
 from wharfinger.systems.reservation.scheduling import status
 

@@ -148,16 +148,20 @@ class ResourceClasses(Plugin):
     def shape_key(self, pod: Pod) -> Hashable:
         """The versions of the requested names, and the pod's record."""
         names: set[str] = set()
+        has_fields = False
         for each in pod.spec.init_containers:
+            has_fields = has_fields or bool(each.allocated_compute_resources)
             names.update(each.resources.limits, each.resources.requests)
         for each in pod.spec.containers:
             resources = each.resources
+            has_fields = has_fields or bool(each.allocated_compute_resources)
             if not (resources.limits.keys() <= _PLAIN and resources.requests.keys() <= _PLAIN):
                 names.update(resources.limits, resources.requests)
         annotations = pod.metadata.annotations
         record = annotations.get(RECORD)
-        if record is None and (fields := record_fields(pod)):
-            record = repr(sorted((name, sorted(given.items())) for name, given in fields.items()))
+        if record is None and has_fields:
+            fields = record_fields(pod).items()
+            record = repr(sorted((name, sorted(given.items())) for name, given in fields))
         if record is None and names <= _PLAIN:
             return None
         if OVERLAID in annotations:
