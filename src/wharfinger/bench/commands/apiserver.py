@@ -28,6 +28,7 @@ from wharfinger.cli.options import output_option
 _FAN_OUTS = 50  # writes whose delay to the watchers is measured
 _PODS = "/api/v1/namespaces/default/pods"
 _LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
+_CHUNKED = re.compile(rb"transfer-encoding: chunked", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +67,18 @@ class Connection(asyncio.Protocol):
         end = self._data.find(b"\r\n\r\n")
         if end < 0:
             return
-        length = _LENGTH.search(self._data, 0, end)
-        total = end + 4 + (int(length[1]) if length else 0)
+        total = self._answer_length(end)
         if len(self._data) >= total and self._waiting is not None and not self._waiting.done():
             answer = bytes(self._data[:total])
             del self._data[:total]
             self._waiting.set_result(answer)
+
+    def _answer_length(self, end: int) -> int:
+        """Bytes of the answer whose head ends there; there is at most one, since requests wait for answers."""
+        length = _LENGTH.search(self._data, 0, end)
+        if length is None and _CHUNKED.search(self._data, 0, end):
+            return len(self._data) if self._data.endswith(b"\r\n0\r\n\r\n") else len(self._data) + 1
+        return end + 4 + (int(length[1]) if length else 0)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._waiting is not None and not self._waiting.done():
