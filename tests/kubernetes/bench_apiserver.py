@@ -43,13 +43,13 @@ def stock(binaries: Binaries, load: ServerLoad) -> dict[str, Any]:
 
 def report(results: dict[str, dict[str, Any]]) -> None:
     mine, theirs = results["ours"], results["stock"]
-    print(f"  {'':<28}{'ours':>12}{'stock':>12}{'ratio':>8}")
+    print(f"  {'':<32}{'ours':>12}{'stock':>12}{'ratio':>8}")
     for name in mine:
         if "PerSecond" in name or "Microseconds" in name or name.endswith("Ms"):
             first, second = mine[name], theirs.get(name)
             best = (first, second) if "PerSecond" in name else (second, first)
             ratio = f"{best[0] / best[1]:8.2f}" if best[0] and best[1] else ""
-            print(f"  {name:<28}{first or 0:12.1f}{second or 0:12.1f}{ratio}")
+            print(f"  {name:<32}{first or 0:12.1f}{second or 0:12.1f}{ratio}")
 
 
 def main() -> None:

@@ -27,6 +27,7 @@ from wharfinger.cli.options import output_option
 
 _FAN_OUTS = 50  # writes whose delay to the watchers is measured
 _PODS = "/api/v1/namespaces/default/pods"
+_VERSION = re.compile(rb'"resourceVersion":"(\d+)"')
 _LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
 _CHUNKED = re.compile(rb"transfer-encoding: chunked", re.IGNORECASE)
 
@@ -52,6 +53,7 @@ class Connection(asyncio.Protocol):
         self.arrivals: list[float] | None = None  # if set: the times at which a watch received an event
         self.marker = b""
         self.watching = False
+        self.refusal = ""  # of a watch
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's TLS transports are not subclasses of asyncio's.
@@ -60,6 +62,8 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self.arrivals is not None:
             self.watching = True  # at least the head of the response has arrived
+            if data.startswith(b"HTTP/1.1 ") and (not data.startswith(b"HTTP/1.1 200") or b'"type":"ERROR"' in data):
+                self.refusal = data[-500:].decode(errors="replace")
             if self.marker in data:
                 self.arrivals.append(time.perf_counter())
             return
@@ -153,8 +157,11 @@ class Bench:
         return done / (time.perf_counter() - started)
 
     async def watch(self, paths: Iterable[str], marker: bytes) -> list[Connection]:
-        """Watches that have started, each on a connection of its own."""
-        requests = [self.request("GET", path) for path in paths]
+        """Watches that have started, each on a connection of its own, from the present on, as after a list."""
+        (lister,) = await self.open(1)
+        version = _VERSION.search(await lister.ask(self.request("GET", f"{_PODS}?limit=1")))
+        after = version[1].decode() if version else "0"
+        requests = [self.request("GET", f"{path}&resourceVersion={after}") for path in paths]
         streams = await self.open(len(requests))
         for stream, request in zip(streams, requests):
             stream.arrivals, stream.marker = [], marker
@@ -162,6 +169,8 @@ class Bench:
         deadline = time.perf_counter() + 30
         while not all(stream.watching for stream in streams) and time.perf_counter() < deadline:
             await asyncio.sleep(0.01)
+        if refusal := next(filter(None, (stream.refusal for stream in streams)), ""):
+            raise click.ClickException(f"the server refused a watch: {refusal}")
         return streams
 
 
