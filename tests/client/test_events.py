@@ -79,6 +79,22 @@ def test_a_repeated_event_increments_its_count() -> None:
     recording(body)
 
 
+def test_counts_that_were_not_sent_yet_take_one_write() -> None:
+    async def body(client: MemoryClient, recorder: EventRecorder) -> None:
+        client.delay = 1.0
+        for _ in range(5):
+            recorder.event(PODS, pod("web"), "Warning", "FailedScheduling", "0/3 nodes are available")
+        await asyncio.sleep(1.5)  # the event was created, and its first update is on its way
+        for _ in range(4):
+            recorder.event(PODS, pod("web"), "Warning", "FailedScheduling", "0/3 nodes are available")
+        await asyncio.sleep(10)
+        (event,) = stored(client)
+        assert event["count"] == 9
+        assert [verb for verb, _, _ in client.calls] == ["create", "patch", "patch"]
+
+    recording(body)
+
+
 def test_many_messages_with_one_reason_are_combined() -> None:
     async def body(client: MemoryClient, recorder: EventRecorder) -> None:
         for attempt in range(14):

@@ -14,7 +14,7 @@ from tests.client.virtual import run_virtual
 from wharfinger.api.errors import ApiError, Expired, Forbidden, NotFound, ServiceUnavailable, TooManyRequests
 from wharfinger.api.kinds.builtin import NODES, PODS
 from wharfinger.api.requests import ApiRequest
-from wharfinger.api.views import Node, Pod
+from wharfinger.api.views import Node, Pod, view
 from wharfinger.client.informer import Informer, InformerSet
 
 Told = list[tuple[str, ...]]
@@ -183,6 +183,59 @@ def test_indexes_follow_changes() -> None:
         assert informer.index("node", lambda item: []) is by_node
 
     with_informer(body, pod("a", node="n1"), pod("b", node="n1"), pod("c"))
+
+
+def test_an_index_is_made_when_it_is_first_used() -> None:
+    async def body(client: ScriptedClient, informer: Informer[Pod], told: Told) -> None:
+        asked: list[str] = []
+
+        def keys_of(item: Pod) -> list[str]:
+            asked.append(item.metadata.name)
+            return [item.spec.node_name]
+
+        by_node = informer.index("node", keys_of)
+        await informer.wait_synced()
+        client.put(pod("b", node="n1"))
+        client.put(pod("a", node="n2"))
+        await asyncio.sleep(1)
+        assert not asked
+        assert [item.metadata.name for item in by_node.get("n1")] == ["b"]
+        client.remove("b")
+        client.put(pod("a", node="n1"))
+        await asyncio.sleep(1)
+        assert [item.metadata.name for item in by_node.get("n1")] == ["a"] and by_node.keys() == ["n1"]
+
+    with_informer(body, pod("a", node="n1"))
+
+
+def test_a_handler_may_be_called_only_while_there_are_objects_of_another_kind() -> None:
+    async def body(client: ScriptedClient, informer: Informer[Pod], told: Told) -> None:
+        await informer.wait_synced()
+        others: Informer[Node] = Informer(client, NODES, Node)
+        seen: list[tuple[str, str]] = []
+        informer.add_handler(
+            lambda new: seen.append(("add", new.metadata.name)),
+            lambda old, new: seen.append(("update", new.metadata.name)),
+            lambda old: seen.append(("delete", old.metadata.name)),
+            while_any=others,
+        )
+        client.put(pod("b"))
+        await asyncio.sleep(1)
+        assert not seen, "there is no node"
+        for name in ("n1", "n2"):
+            others._replace([*others, view({"metadata": {"name": name}}, Node)])
+        client.put(pod("b", node="n1"))
+        client.put(pod("c"))
+        client.remove("a")
+        await asyncio.sleep(1)
+        assert seen == [("update", "b"), ("add", "c"), ("delete", "a")]
+        others._replace([])
+        client.put(pod("c", node="n1"))
+        await asyncio.sleep(1)
+        assert len(seen) == 3
+        assert ("update", "c", "", "n1") in told, "other handlers are always called"
+
+    with_informer(body, pod("a"))
 
 
 def test_a_late_handler_gets_known_objects_and_a_removed_one_nothing() -> None:

@@ -161,6 +161,31 @@ def test_closed_or_old_idle_connections_are_not_reused(monkeypatch: pytest.Monke
     pooled(script, body)
 
 
+def test_connections_that_only_a_burst_needed_are_closed() -> None:
+    together = asyncio.Event()
+    asked: list[str] = []
+
+    async def script(request: Request, reply: Reply) -> None:
+        asked.append(request.path)
+        if len(asked) == 3:
+            together.set()
+        await together.wait()
+        await reply.answer(200, "ok")
+
+    async def body(server: Server, transport: PooledTransport) -> None:
+        await asyncio.gather(*(get(transport, f"/{i}") for i in range(3)))
+        assert server.connections == len(transport._open) == 3
+        for connection in list(transport._idle)[:2]:
+            connection.idle_since -= pool_module.IDLE_SECONDS
+        await get(transport, "/")
+        while len(transport._open) > 1:
+            await asyncio.sleep(0.001)
+        await get(transport, "/")
+        assert server.connections == 3
+
+    pooled(script, body)
+
+
 def test_the_path_of_the_server_url_is_kept() -> None:
     async def main() -> None:
         async with Server(name) as server:

@@ -75,8 +75,43 @@ def test_only_a_delayed_add_in_the_background_uses_a_background_timer(background
     async def main() -> None:
         queue: WorkQueue[str] = WorkQueue()
         queue.add_after("a", 5, background=background)
-        (handle,) = queue._timers.values()
-        assert handle._context.run(in_background) is background
+        (due,) = queue._due.values()
+        assert due.timer is not None
+        assert due.timer._context.run(in_background) is background
+
+    run_virtual(main())
+
+
+def test_keys_that_are_due_together_share_a_timer_and_keep_their_order() -> None:
+    async def main() -> None:
+        queue: WorkQueue[str] = WorkQueue()
+        for key in ("c", "a", "b", "d"):
+            queue.add_after(key, 5)
+        queue.add_after("d", 2)
+        queue.add_after("a", 7)
+        queue.add_after("e", 2, background=True)
+        assert sorted(len(due.keys) for due in queue._due.values()) == [1, 1, 3]
+        found = []
+        for _ in range(5):
+            found.append((await queue.get(), asyncio.get_running_loop().time()))
+            queue.done(found[-1][0])
+        assert found == [("d", 2), ("e", 2), ("c", 5), ("a", 5), ("b", 5)]
+        assert not queue._later and not queue._due
+
+    run_virtual(main())
+
+
+def test_a_timer_ends_with_the_last_key_that_is_due_then() -> None:
+    async def main() -> None:
+        queue: WorkQueue[str] = WorkQueue()
+        queue.add_after("a", 5)
+        queue.add_after("b", 5)
+        queue.add_after("a", 1)
+        (later,) = [due for due in queue._due.values() if due.when == 5]
+        assert later.timer is not None and not later.timer.cancelled()
+        queue.add_after("b", 1)
+        assert later.timer.cancelled()
+        assert [due.when for due in queue._due.values()] == [1]
 
     run_virtual(main())
 
@@ -85,10 +120,10 @@ def test_a_key_at_the_retry_limit_does_not_keep_a_simulation_busy() -> None:
     async def main() -> None:
         queue: WorkQueue[str] = WorkQueue(base=1.0, limit=2.0)
         queue.retry("a")
-        assert [slot[1] for slot in queue._timers] == [False]
+        assert [slot[1] for slot in queue._later] == [False]
         queue.done(await queue.get())
         queue.retry("a")
-        assert [slot[1] for slot in queue._timers] == [True]
+        assert [slot[1] for slot in queue._later] == [True]
 
     run_virtual(main())
 
@@ -172,7 +207,7 @@ def test_a_retry_that_has_reached_its_longest_delay_does_not_keep_a_simulation_b
             for _ in range(6):
                 key = await queue.get()
                 delay = queue.retry(key, limit=limit)
-                seen.append((delay, [background for _, background, _ in queue._timers]))
+                seen.append((delay, [background for _, background, _ in queue._later]))
                 queue.done(key)
             top = limit or 4.0
             assert seen == [(delay, [delay >= top]) for delay in (min(top, 0.25 * 2**n) for n in range(6))]

@@ -8,7 +8,9 @@ from wharfinger.api.views import Node, Pod, view
 from wharfinger.bench.measure import measure
 from wharfinger.bench.workloads import SHAPES, WORKLOADS
 from wharfinger.engine import Engine
+from wharfinger.engine.answers import Answers
 from wharfinger.engine.cohort import Cohort
+from wharfinger.engine.profile import Profile
 
 NODES, WARM, PODS = 300, 40, 60
 
@@ -69,3 +71,48 @@ def test_the_engine_starts_in_a_cluster_with_running_pods() -> None:
     """`wharf bench engine --running`: all nodes and pods come through the scheduler's feed, page by page."""
     found = measure(WORKLOADS["SchedulingBasic"], 20, 30, 0, running=600)
     assert (found["nodes"], found["running"], found["unplaced"]) == (20, 600, 0)
+
+
+def test_answers_for_plain_shapes_take_eighteen_bytes_for_each_row() -> None:
+    """The values, the scores and two verdicts. Everything else is only kept where it differs between rows."""
+    engine = Engine()
+    for document in WORKLOADS["SchedulingBasic"].node_documents(NODES):
+        engine.set_node(view(document, Node))
+    pod = view(next(WORKLOADS["SchedulingBasic"].measured_documents(1)), Pod)
+    place(engine, pod)
+    answers = engine.profile(pod).answers_for(pod)
+    assert answers.size() == Answers.BASE + 18 * engine.tables.capacity
+
+
+def test_some_answers_are_kept_where_pods_of_too_many_shapes_come_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine()
+    for document in WORKLOADS["ManyShapes"].node_documents(NODES):
+        engine.set_node(view(document, Node))
+    pods = [view(document, Pod) for document in WORKLOADS["ManyShapes"].measured_documents(60)]
+    monkeypatch.setattr(Profile, "MEMORY", 40 * (Answers.BASE + 18 * engine.tables.capacity))
+    for pod in pods * 3:
+        engine.schedule(pod)
+    rebuilt = engine.tables.work.rebuilt
+    for pod in pods:
+        engine.schedule(pod)
+    assert engine.tables.work.rebuilt - rebuilt < 30
+
+
+def test_the_answers_used_longest_ago_are_dropped_when_all_take_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine()
+    for document in WORKLOADS["ManyShapes"].node_documents(NODES):
+        engine.set_node(view(document, Node))
+    pods = [view(document, Pod) for document in WORKLOADS["ManyShapes"].measured_documents(60)]
+    profile = engine.profile(pods[0])
+    monkeypatch.setattr(Profile, "MEMORY", 20 * (Answers.BASE + 18 * engine.tables.capacity))
+    for number, pod in enumerate(pods):
+        engine.schedule(pod)
+        engine.schedule(pods[0])
+        assert profile.answers_for(pods[0]) is profile.answers(profile.shape(pods[0]))
+        assert len(profile._answers) == min(number + 1, 21)  # the last is counted when the next one comes
+    rebuilt = engine.tables.work.rebuilt
+    engine.schedule(pods[0])
+    engine.schedule(pods[-1])
+    assert engine.tables.work.rebuilt == rebuilt
+    engine.schedule(pods[1])
+    assert engine.tables.work.rebuilt == rebuilt + 1

@@ -12,13 +12,19 @@ import pytest
 from tests.simulate import random_worlds
 
 from wharfinger.admission.request import PASS, Request, Review
+from wharfinger.api.configuration import Configuration
 from wharfinger.api.kinds import registry
 from wharfinger.api.kinds.builtin import PODS
+from wharfinger.api.registry import Document
+from wharfinger.api.views import Metadata, Pod, decode
+from wharfinger.bench.support.deployments import snapshot
 from wharfinger.scenario import runner
 from wharfinger.simulate.cluster import SimulatedCluster
 from wharfinger.simulate.inputs import Inputs, read_inputs
 from wharfinger.simulate.simulation import SimulationOptions, apply_manifests, prepare
+from wharfinger.store.contents import PodContent
 from wharfinger.store.ledger import WriteLedger
+from wharfinger.store.objects import StoredObject
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 
@@ -124,6 +130,7 @@ steps:
 
 class Stored(msgspec.Struct):
     versions: list[tuple[float, str, str, int, bytes]]  # when, kind, event, version, and the object
+    composed: int = 0  # pods whose views were not decoded
     short: int = 0  # writes that took a short way
 
 
@@ -131,13 +138,13 @@ def stored(inputs: Inputs, monkeypatch: pytest.MonkeyPatch, *, short: bool, extr
     """Everything that a store gets to hold while the inputs are played."""
     monkeypatch.setattr(SimulatedCluster, "short_ways", short)
     found = Stored([])
-    put_data = WriteLedger.put_data
+    put_content = WriteLedger.put_content
 
     def counted(ledger: WriteLedger, *arguments: Any) -> Any:
         found.short += 1
-        return put_data(ledger, *arguments)
+        return put_content(ledger, *arguments)
 
-    monkeypatch.setattr(WriteLedger, "put_data", counted)
+    monkeypatch.setattr(WriteLedger, "put_content", counted)
     world = SimulatedCluster(inputs.configuration, start=inputs.start())
     if extra is not None:
         world.store.chain.validating.append(extra)
@@ -145,11 +152,21 @@ def stored(inputs: Inputs, monkeypatch: pytest.MonkeyPatch, *, short: bool, extr
         world.loop.complete(_play(world, inputs))
         for plural, change in world.store.changes(0):
             assert change.event.object is not None
+            found.composed += _check_view(change.event.object)
             found.versions.append((change.at, plural, change.event.type, change.version, change.event.object.data))
     finally:
         world.close()
-        monkeypatch.setattr(WriteLedger, "put_data", put_data)
+        monkeypatch.setattr(WriteLedger, "put_content", put_content)
     return found
+
+
+def _check_view(stored: StoredObject) -> bool:
+    """A pod that is not held as JSON is shown as if it was. Returns whether it is one."""
+    if not isinstance(stored.content, PodContent):
+        return False
+    assert stored.view(Pod) == decode(stored.data, Pod)
+    assert stored.view(Metadata) == decode(stored.data, Metadata)
+    return True
 
 
 async def _play(world: SimulatedCluster, inputs: Inputs) -> None:
@@ -164,7 +181,7 @@ async def _play(world: SimulatedCluster, inputs: Inputs) -> None:
 def compare(text: str | bytes, monkeypatch: pytest.MonkeyPatch) -> Stored:
     short = stored(read_inputs([("f", text)], registry()), monkeypatch, short=True)
     full = stored(read_inputs([("f", text)], registry()), monkeypatch, short=False)
-    assert full.short == 0
+    assert full.short == full.composed == 0
     assert len(short.versions) == len(full.versions)
     for ours, theirs in zip(short.versions, full.versions):
         assert ours == theirs
@@ -172,7 +189,9 @@ def compare(text: str | bytes, monkeypatch: pytest.MonkeyPatch) -> Stored:
 
 
 def test_workloads_in_all_their_states(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert compare(WORKLOADS, monkeypatch).short > 150
+    short = compare(WORKLOADS, monkeypatch)
+    assert short.short > 150
+    assert short.composed > 80
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -207,3 +226,61 @@ def test_a_reviewer_that_does_not_say_that_it_repeats_is_always_asked(monkeypatc
     full = stored(read_inputs([("f", WORKLOADS)], registry()), monkeypatch, short=False, extra=OddNames())
     assert short.versions == full.versions
     assert short.short == 0
+
+
+def restored(documents: list[Document], monkeypatch: pytest.MonkeyPatch, *, short: bool) -> list[StoredObject]:
+    """The pods of a snapshot as a store holds them."""
+    monkeypatch.setattr(SimulatedCluster, "short_ways", short)
+    world = SimulatedCluster(Configuration(), start=0.0)
+
+    async def restore() -> None:
+        for document in documents:
+            await world.store.restore(PODS, document)
+
+    try:
+        world.loop.complete(restore())
+        return list(world.store.scan(PODS))
+    finally:
+        world.close()
+
+
+def running_pods() -> list[Document]:
+    """Pods of one workload, which differ in all that pods of a snapshot differ in."""
+    items = msgspec.json.decode(snapshot(5, 1, 24))["items"]
+    pods: list[Document] = [item for item in items if item["kind"] == "Pod"]
+    for number, pod in enumerate(pods):
+        metadata, spec, status = pod["metadata"], pod["spec"], pod["status"]
+        metadata["resourceVersion"] = str(number)
+        metadata["managedFields"] = [{"manager": f"m{number}"}]
+        status |= {"podIP": f"10.0.0.{number}", "podIPs": [{"ip": f"10.0.0.{number}"}], "hostIP": "10.1.0.1"}
+        if number % 2:
+            token = f"kube-api-access-{number:05}"
+            spec["volumes"] = [{"name": token, "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}]
+            spec["containers"][0]["volumeMounts"] = [{"name": token, "mountPath": "/var/run"}]
+        if number % 3 == 0:
+            status["containerStatuses"][0]["containerID"] = f"containerd://{number}"
+        if number % 7 == 0:
+            metadata["labels"]["statefulset.kubernetes.io/pod-name"] = metadata["name"]
+    odd = pods[10:16]
+    odd[0]["metadata"]["annotations"] = {"nodeName": odd[0]["spec"]["nodeName"]}
+    odd[1]["metadata"]["annotations"] = {"nodeName": odd[0]["spec"]["nodeName"]}
+    odd[2]["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 30}
+    odd[3]["spec"]["hostname"] = None
+    odd[4]["status"]["hostIP"] = odd[4]["status"]["podIP"]
+    del odd[5]["spec"]["nodeName"]
+    return pods
+
+
+def test_pods_of_a_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
+    pods = running_pods()
+    full = restored(pods, monkeypatch, short=False)
+    for order in (pods, pods[::-1]):
+        short = {each.name: each for each in restored(order, monkeypatch, short=True)}
+        for theirs in full:
+            ours = short[theirs.name]
+            version, expected = b'"resourceVersion":"%d"', theirs.data
+            assert ours.data == expected.replace(version % theirs.version, version % ours.version, 1)
+            assert ours.labels == theirs.labels
+            assert ours.view(Pod) == decode(ours.data, Pod)
+        assert sum(isinstance(each.content, PodContent) for each in short.values()) > 10
+    assert not any(isinstance(each.content, PodContent) for each in full)

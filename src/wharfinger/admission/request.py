@@ -87,7 +87,7 @@ class Reviewer(Protocol):
 
     A reviewer may have a method `repeats(request)`, which is asked after a pass: whether an equal request for an object of
     another name passes in the same way as long as no setting changes, that is, no object of a kind other than those that
-    change all the time (`store.ledger.BUSY`). Such requests need not be reviewed again.
+    change all the time (`store.ledger.BUSY` and `Kind.churns`). Such requests need not be reviewed again.
     """
 
     def review(self, request: Request) -> Review: ...

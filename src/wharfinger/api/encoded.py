@@ -1,9 +1,9 @@
-"""Objects that are held as JSON and decoded when somebody looks at them: a tenth of the memory of documents."""
+"""Objects that are decoded when somebody looks at them: as JSON they take a tenth of the memory of documents."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import overload
+from typing import Protocol, overload
 
 import msgspec
 
@@ -12,30 +12,40 @@ from wharfinger.api.registry import Document
 _decode = msgspec.json.Decoder(Document).decode
 
 
+class Encoded(Protocol):
+    @property
+    def data(self) -> bytes:
+        """The object as JSON, which may be put together now."""
+        ...
+
+
 class EncodedObjects(Sequence[Document]):
     """A sequence of documents. Each access decodes a new one."""
 
-    def __init__(self, encoded: Iterable[tuple[str, bytes]]) -> None:
-        """Kinds, and objects as JSON."""
+    def __init__(self, encoded: Iterable[tuple[str, Encoded]]) -> None:
+        """Kinds, and their objects."""
         self._kinds: list[str] = []
-        self.data: list[bytes] = []
-        for kind, data in encoded:
+        self._items: list[Encoded] = []
+        for kind, item in encoded:
             self._kinds.append(kind)
-            self.data.append(data)
+            self._items.append(item)
+
+    def encoded(self) -> Iterator[bytes]:
+        return (item.data for item in self._items)
 
     def of_kind(self, kind: str) -> Iterator[Document]:
-        for found, data in zip(self._kinds, self.data):
+        for found, item in zip(self._kinds, self._items):
             if found == kind:
-                yield _decode(data)
+                yield _decode(item.data)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and len(self) == len(other) and all(a == b for a, b in zip(self, other))
 
     def __len__(self) -> int:
-        return len(self.data)
+        return len(self._items)
 
     def __iter__(self) -> Iterator[Document]:
-        return map(_decode, self.data)
+        return map(_decode, self.encoded())
 
     @overload
     def __getitem__(self, index: int) -> Document: ...
@@ -43,8 +53,8 @@ class EncodedObjects(Sequence[Document]):
     def __getitem__(self, index: slice) -> list[Document]: ...
     def __getitem__(self, index: int | slice) -> Document | list[Document]:
         if isinstance(index, slice):
-            return [_decode(data) for data in self.data[index]]
-        return _decode(self.data[index])
+            return [_decode(item.data) for item in self._items[index]]
+        return _decode(self._items[index].data)
 
 
 def of_kind(objects: Sequence[Document], kind: str) -> Iterator[Document]:

@@ -141,6 +141,7 @@ class Kind(msgspec.Struct, frozen=True, eq=False):
     convert_group: ConvertFn | None = None  # for alias groups with other field names
     schema: Callable[[str], Document] | None = None  # OpenAPI v3 schema of a version; None for built-in kinds
     in_snapshots: bool = True  # decisions depend on objects of it, so `wharf snapshot` takes them
+    churns: bool = False  # its objects change all the time, and no reviewer of pods and events looks at them
     ours: bool = False  # shipped as a CRD by `wharf crds`
     custom: bool = False  # defined by a CRD that a user created
     pod_template: str = ""  # path of the pod template, such as `spec.template`

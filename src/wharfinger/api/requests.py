@@ -56,6 +56,7 @@ class ApiRequest(msgspec.Struct, Generic[Answer], frozen=True, gc=False):
     force: bool = False  # server-side apply takes over fields owned by other managers
     dry_run: bool = False
     delete_options: DeleteOptions = NO_DELETE_OPTIONS
+    brief: bool = False  # of the answer to a write, at most name, namespace and uid are read
 
     view: type[Any] | None = None  # the type that objects are decoded into; None: documents
     label_selector: str = ""
@@ -74,6 +75,7 @@ class WriteArguments(TypedDict, total=False):
     subresource: str
     field_manager: str
     dry_run: bool
+    brief: bool
 
 
 class WriteVerbs(ABC, Generic[Written_co]):
@@ -106,9 +108,23 @@ class WriteVerbs(ABC, Generic[Written_co]):
         field_manager: str = "",
         force: bool = False,
         dry_run: bool = False,
+        brief: bool = False,
     ) -> Written_co:
         return await self.send(
-            ApiRequest("patch", resource, namespace, name, subresource, patch, type, field_manager, force, dry_run)
+            ApiRequest(
+                "patch",
+                resource,
+                namespace,
+                name,
+                subresource,
+                patch,
+                type,
+                field_manager,
+                force,
+                dry_run,
+                NO_DELETE_OPTIONS,
+                brief,
+            )
         )
 
     async def delete(

@@ -111,7 +111,7 @@ def json_chunks(value: Mapping[str, Any]) -> Iterator[bytes]:
         yield before + msgspec.json.encode(name) + b": "
         before = b",\n    "
         if isinstance(item, EncodedObjects) and item:
-            for number, data in enumerate(item.data):
+            for number, data in enumerate(item.encoded()):
                 yield (b",\n        " if number else b"[\n        ") + formatted(data, b"        ")
             yield b"\n    ]"
         else:

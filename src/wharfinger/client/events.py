@@ -125,6 +125,7 @@ class EventRecorder:
         self._tick = 0
         self._own_bits = zlib.crc32(f"{component}/{host}".encode()) & 0xFFFF
         self._queues: list[deque[Document]] = [deque() for _ in range(SENDERS)]
+        self._updates: dict[str, Document] = {}  # by name: events in the queues that exist already
         self._wake: list[asyncio.Event] = [asyncio.Event() for _ in range(SENDERS)]
         self._busy = 0
         self._tasks: list[asyncio.Task[None]] = []
@@ -233,11 +234,17 @@ class EventRecorder:
         }
 
     def _enqueue(self, document: Document) -> None:
+        name, exists = document["metadata"]["name"], document["count"] > 1
+        if exists and (unsent := self._updates.get(name)) is not None:
+            unsent.update(document)  # one write is enough
+            return
         if self.pending >= QUEUE_LIMIT:
             self.dropped += 1
             return
+        if exists:
+            self._updates[name] = document
         # All writes of one event go through the same sender, so that its counts arrive in order.
-        shard = zlib.crc32(document["metadata"]["name"].encode()) % SENDERS
+        shard = zlib.crc32(name.encode()) % SENDERS
         self._queues[shard].append(document)
         self._wake[shard].set()
 
@@ -247,7 +254,10 @@ class EventRecorder:
             while queue:
                 self._busy += 1
                 try:
-                    await self._deliver(queue.popleft())
+                    document = queue.popleft()
+                    if document["count"] > 1:
+                        del self._updates[document["metadata"]["name"]]
+                    await self._deliver(document)
                 finally:
                     self._busy -= 1
             wake.clear()
@@ -272,12 +282,12 @@ class EventRecorder:
         if document["count"] > 1:
             change = {name: document[name] for name in ("count", "lastTimestamp", "message")}
             try:
-                await self._client.patch(EVENTS, metadata["name"], change, metadata["namespace"])
+                await self._client.patch(EVENTS, metadata["name"], change, metadata["namespace"], brief=True)
                 return
             except NotFound:
                 pass  # expired on the server, or never accepted
         with suppress(AlreadyExists):  # the response to an earlier attempt was lost
-            await self._client.create(EVENTS, document, metadata["namespace"])
+            await self._client.create(EVENTS, document, metadata["namespace"], brief=True)
 
 
 class ComponentRecorder:

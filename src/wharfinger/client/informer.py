@@ -49,24 +49,40 @@ class InformerHandler(msgspec.Struct, Generic[T], frozen=True, eq=False):
     on_add: Callable[[T], None] | None = None
     on_update: Callable[[T, T], None] | None = None  # the old and the new state
     on_delete: Callable[[T], None] | None = None  # the last known state
+    while_any: Informer[Any] | None = None  # called only while this one has objects
+
+    @property
+    def active(self) -> bool:
+        return self.while_any is None or len(self.while_any) > 0
 
 
 class Index(Generic[T]):
-    """Objects of an informer by computed keys; an object may have several keys or none."""
+    """Objects of an informer by computed keys; an object may have several keys or none. Made when it is first used: in most
+    clusters, nobody asks for the pods of a ResourceClaim."""
 
     def __init__(self, keys_of: Callable[[T], Iterable[Hashable]], objects: Mapping[ObjectKey, T]) -> None:
         """`objects` are those of the informer, which the index need not hold a second time."""
         self._keys_of = keys_of
         self._objects = objects
+        self.used = False
         self._found: dict[Hashable, dict[ObjectKey, None]] = {}  # ordered
         self._keys: dict[ObjectKey, tuple[Hashable, ...]] = {}  # of objects that have some
 
     def get(self, key: Hashable) -> list[T]:
+        if not self.used:
+            self._make()
         found, objects = self._found.get(key), self._objects
         return [objects[each] for each in found] if found else []
 
     def keys(self) -> list[Hashable]:
+        if not self.used:
+            self._make()
         return list(self._found)
+
+    def _make(self) -> None:
+        self.used = True
+        for key, item in self._objects.items():
+            self._put(key, item)
 
     def _put(self, key: ObjectKey, item: T) -> None:
         new = tuple(self._keys_of(item))
@@ -136,6 +152,7 @@ class Informer(Generic[T]):
         self._on_add: list[Callable[[T], None]] = []
         self._on_update: list[Callable[[T, T], None]] = []
         self._on_delete: list[Callable[[T], None]] = []
+        self._asking: list[Informer[Any]] = []  # those with handlers that are called only while this one has objects
         self._version = ""
         self._listing = False
         self._relist = False  # requested while a list was in progress
@@ -165,10 +182,7 @@ class Informer(Generic[T]):
     def index(self, name: str, keys_of: Callable[[T], Iterable[Hashable]]) -> Index[T]:
         """Returns the index of that name, created on the first call; `keys_of` computes the keys of an object."""
         if name not in self._indexes:
-            made = Index(keys_of, self._objects)
-            for key, item in self._objects.items():
-                made._put(key, item)
-            self._indexes[name] = made
+            self._indexes[name] = Index(keys_of, self._objects)
         return self._indexes[name]
 
     def add_handler(
@@ -176,12 +190,20 @@ class Informer(Generic[T]):
         on_add: Callable[[T], None] | None = None,
         on_update: Callable[[T, T], None] | None = None,
         on_delete: Callable[[T], None] | None = None,
+        *,
+        while_any: Informer[Any] | None = None,
     ) -> Callable[[], None]:
         """Adds a handler, which is called at once with `on_add` for every known object. Returns a function that removes
-        it."""
-        handler = InformerHandler(on_add, on_update, on_delete)
+        it.
+
+        With `while_any` it is called only while that informer has objects. For handlers that look for some of those: in
+        most clusters there are no quotas that each change of a pod could concern.
+        """
+        handler = InformerHandler(on_add, on_update, on_delete, while_any)
+        if while_any is not None and self not in while_any._asking:
+            while_any._asking.append(self)
         self._set_handlers([*self._handlers, handler])
-        if on_add is not None:
+        if on_add is not None and handler.active:
             for item in list(self._objects.values()):
                 try:
                     on_add(item)
@@ -195,9 +217,10 @@ class Informer(Generic[T]):
 
     def _set_handlers(self, handlers: list[InformerHandler[T]]) -> None:
         self._handlers = handlers
-        self._on_add = [each.on_add for each in handlers if each.on_add is not None]
-        self._on_update = [each.on_update for each in handlers if each.on_update is not None]
-        self._on_delete = [each.on_delete for each in handlers if each.on_delete is not None]
+        active = [each for each in handlers if each.active]
+        self._on_add = [each.on_add for each in active if each.on_add is not None]
+        self._on_update = [each.on_update for each in active if each.on_update is not None]
+        self._on_delete = [each.on_delete for each in active if each.on_delete is not None]
 
     @property
     def synced(self) -> bool:
@@ -363,8 +386,11 @@ class Informer(Generic[T]):
 
     def _put(self, key: ObjectKey, item: T, old: T | None) -> None:
         self._objects[key] = item
+        if self._asking and len(self._objects) == 1:
+            self._tell_asking()
         for index in self._indexes.values():
-            index._put(key, item)
+            if index.used:
+                index._put(key, item)
         if old is None:
             for on_add in self._on_add:
                 try:
@@ -382,13 +408,20 @@ class Informer(Generic[T]):
         old = self._objects.pop(key, None)
         if old is None:
             return
+        if self._asking and not self._objects:
+            self._tell_asking()
         for index in self._indexes.values():
-            index._remove(key)
+            if index.used:
+                index._remove(key)
         for on_delete in self._on_delete:
             try:
                 on_delete(old)
             except Exception:
                 self._failed(old)
+
+    def _tell_asking(self) -> None:
+        for each in self._asking:
+            each._set_handlers(each._handlers)
 
     def _failed(self, item: T) -> None:
         """Logs a defect of one handler, which must not affect the others."""
@@ -480,7 +513,8 @@ def _key(item: Any) -> ObjectKey:
 
 
 def _uid(item: Any) -> str:
-    return str(item["metadata"].get("uid", "")) if isinstance(item, dict) else str(item.metadata.uid)
+    uid: str = item["metadata"].get("uid", "") if isinstance(item, dict) else item.metadata.uid
+    return uid
 
 
 def _version(item: Any) -> str:

@@ -80,6 +80,11 @@ class Client(WriteVerbs[Document]):
     def stream(self, request: ApiRequest[WatchEvent[T]]) -> AsyncIterator[WatchEvent[T]]:
         """Sends a watch and yields its events."""
 
+    @property
+    def at_once(self) -> bool:
+        """Whether requests are answered without waiting for anything, so that sending many of them together gains nothing."""
+        return False
+
     async def kubernetes_version(self) -> KubernetesVersion:
         """The version whose rules apply on the server. A store in this process has no other than the reference."""
         return REFERENCE

@@ -42,6 +42,10 @@ class LocalClient(Client):
         """A client of the same store for another user; `on_warning` is called with each warning of the reviewers."""
         return LocalClient(self.store, user, on_warning)
 
+    @property
+    def at_once(self) -> bool:
+        return self.store.writes_at_once
+
     async def send(self, request: ApiRequest[T]) -> T:
         answer: Any
         if request.verb == "get":
@@ -63,7 +67,7 @@ class LocalClient(Client):
             if self._on_warning is not None:
                 for warning in written.warnings:
                     self._on_warning(warning)
-            answer = written.document
+            answer = written.identity if request.brief else written.document
         return cast("T", answer)
 
     async def _get(self, request: ApiRequest[Any]) -> Any:
@@ -135,7 +139,15 @@ class StoreStream(LocalStream[T]):
 
     def ready(self, most: int) -> Sequence[WatchEvent[T]]:
         watch = self._watch
-        return () if watch is None or self._ended else [self._shown(event) for event in watch.ready(most)]
+        if watch is None or self._ended:
+            return ()
+        view = self._view
+        return [
+            WatchEvent(_TYPES[event.type], _decoded(stored, view), str(event.version))
+            if (stored := event.object) is not None
+            else self._shown(event)
+            for event in watch.ready(most)
+        ]
 
     def _shown(self, event: StoreEvent) -> WatchEvent[T]:
         stored = event.object

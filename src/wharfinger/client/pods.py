@@ -25,6 +25,7 @@ async def patch_pod_status(client: Client, metadata: ObjectMeta, status: Documen
         metadata.namespace,
         type=PatchType.STRATEGIC,
         subresource="status",
+        brief=True,
     )
 
 

@@ -147,11 +147,15 @@ class PooledTransport:
         return TransportError(f"cannot connect to {self._access.server}: {why}", sent=False, final=final)
 
     def _release(self, connection: _Connection) -> None:
+        now = asyncio.get_running_loop().time()
         if connection.usable:
-            connection.idle_since = asyncio.get_running_loop().time()
+            connection.idle_since = now
             self._idle.append(connection)
         else:
             connection.abort()
+        # Those that only a burst of requests needed. Each holds a buffer of a quarter of a megabyte.
+        while self._idle and now - self._idle[0].idle_since >= IDLE_SECONDS:
+            self._idle.popleft().abort()
         wake_next(self._waiters)
 
     def _opened(self, connection: _Connection) -> None:

@@ -23,6 +23,17 @@ class QueueClosed(Exception):
     """The queue was shut down and is empty."""
 
 
+class _DueKeys(Generic[K]):
+    """Keys that are added at the same time."""
+
+    __slots__ = ("keys", "timer", "when")
+
+    def __init__(self, when: float) -> None:
+        self.when = when
+        self.keys: dict[K, None] = {}  # ordered
+        self.timer: asyncio.TimerHandle | None = None
+
+
 class WorkQueue(Generic[K]):
     """First in, first out. `done` must be called for a key before the key is handed out again."""
 
@@ -40,7 +51,8 @@ class WorkQueue(Generic[K]):
         self._wanted: set[K] = set()  # in `_ready`, or added again while being processed
         self._in_process: set[K] = set()
         self._failures: dict[K, int] = {}
-        self._timers: dict[tuple[K, bool, bool], asyncio.TimerHandle] = {}  # by key, background and refused
+        self._later: dict[tuple[K, bool, bool], _DueKeys[K]] = {}  # by key, background and refused
+        self._due: dict[tuple[float, bool, bool], _DueKeys[K]] = {}  # by time, background and refused
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._closed = False
 
@@ -74,17 +86,35 @@ class WorkQueue(Generic[K]):
             self.add(key)
             return
         slot = (key, background, refused)
-        pending = self._timers.get(slot)
+        when = asyncio.get_running_loop().time() + delay
+        pending = self._later.get(slot)
         if pending is not None:
-            if pending.when() <= asyncio.get_running_loop().time() + delay:
+            if pending.when <= when:
                 return
-            pending.cancel()
+            self._withdraw(slot)
+        # Keys that are due at the same time, as all are in a simulation that have waited equally long, share a timer.
+        batch = self._due.get((when, background, refused))
+        if batch is None:
+            batch = self._due[when, background, refused] = _DueKeys(when)
 
-        def fire() -> None:
-            self._timers.pop(slot, None)
-            self.add(key)
+            def fire(batch: _DueKeys[K] = batch) -> None:
+                self._due.pop((batch.when, background, refused), None)
+                for each in batch.keys:
+                    del self._later[each, background, refused]
+                for each in batch.keys:
+                    self.add(each)
 
-        self._timers[slot] = call_later(delay, fire, background=background, refused=refused)
+            batch.timer = call_later(delay, fire, background=background, refused=refused)
+        batch.keys[key] = None
+        self._later[slot] = batch
+
+    def _withdraw(self, slot: tuple[K, bool, bool]) -> None:
+        batch = self._later.pop(slot)
+        del batch.keys[slot[0]]
+        if not batch.keys:
+            self._due.pop((batch.when, *slot[1:]), None)
+            if batch.timer is not None:
+                batch.timer.cancel()
 
     def retry(self, key: K, *, limit: float | None = None, at_least: float = 0.0, refused: bool = False) -> float:
         """Adds the key after a delay that doubles with each failure since `forget`; returns the delay.
@@ -100,9 +130,9 @@ class WorkQueue(Generic[K]):
 
     def retry_now(self) -> int:
         """Adds the keys whose delay has reached its limit without waiting for it; returns how many there are."""
-        waiting = [slot for slot in self._timers if slot[1] and slot[0] in self._failures]
+        waiting = [slot for slot in self._later if slot[1] and slot[0] in self._failures] if self._failures else []
         for slot in waiting:
-            self._timers.pop(slot).cancel()
+            self._withdraw(slot)
             self.add(slot[0])
         return len(waiting)
 
@@ -139,8 +169,10 @@ class WorkQueue(Generic[K]):
     def shut_down(self) -> None:
         """Stops accepting keys; workers drain the ready ones and then get QueueClosed."""
         self._closed = True
-        for timer in self._timers.values():
-            timer.cancel()
-        self._timers.clear()
+        for batch in self._due.values():
+            if batch.timer is not None:
+                batch.timer.cancel()
+        self._due.clear()
+        self._later.clear()
         while self._waiters:
             wake_next(self._waiters)

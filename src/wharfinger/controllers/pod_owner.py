@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from typing import ClassVar
+from weakref import WeakKeyDictionary
 
 from wharfinger.api.errors import ApiError, NotFound, is_terminating_namespace
 from wharfinger.api.keys import ObjectKey
@@ -12,8 +14,9 @@ from wharfinger.api.kinds.builtin import PODS
 from wharfinger.api.object_meta import object_key
 from wharfinger.api.registry import Document, Resource
 from wharfinger.api.selectors import Requirements, matches
-from wharfinger.api.views import ObjectMeta, Pod
+from wharfinger.api.views import ObjectMeta, OwnerReference, Pod
 from wharfinger.client.events import EventKind
+from wharfinger.client.informer import Informer
 from wharfinger.controllers.batches import slow_start
 from wharfinger.controllers.context import ControllerContext, DocumentController
 from wharfinger.controllers.expectations import Expectations
@@ -22,6 +25,44 @@ from wharfinger.controllers.ownership import ORPHANS, claim, owner_index, select
 BATCH_WINDOW = 0.01
 """Seconds for which pod events are collected before their owner is reconciled. Pods change in bursts, and the cost of
 reconciling grows with the number of pods."""
+
+
+class OwnedPods:
+    """Passes changes of pods on to the controllers that they concern: those of their owner's kind, or for orphans all."""
+
+    _known: ClassVar[WeakKeyDictionary[Informer[Pod], OwnedPods]] = WeakKeyDictionary()
+
+    def __init__(self) -> None:
+        self._all: list[PodOwner] = []
+        self._by_kind: dict[str, list[PodOwner]] = {}
+
+    @classmethod
+    def of(cls, pods: Informer[Pod]) -> OwnedPods:
+        found = cls._known.get(pods)
+        if found is None:
+            found = cls._known[pods] = OwnedPods()
+            pods.add_handler(found._added, found._updated, found._deleted)
+        return found
+
+    def add(self, controller: PodOwner) -> None:
+        self._all.append(controller)
+        self._by_kind.setdefault(controller.resource.kind, []).append(controller)
+
+    def _concerned(self, owner: OwnerReference | None) -> Sequence[PodOwner]:
+        return self._all if owner is None else self._by_kind.get(owner.kind, ())
+
+    def _added(self, pod: Pod) -> None:
+        for each in self._concerned(pod.metadata.controller):
+            each.pod_added(pod)
+
+    def _updated(self, old: Pod, new: Pod) -> None:
+        owner = new.metadata.controller
+        for each in self._concerned(owner) if old.metadata.controller == owner else self._all:
+            each.pod_updated(old, new)
+
+    def _deleted(self, pod: Pod) -> None:
+        for each in self._concerned(pod.metadata.controller):
+            each.pod_deleted(pod)
 
 
 class PodOwner(DocumentController):
@@ -36,7 +77,7 @@ class PodOwner(DocumentController):
         self.pods = context.pods
         self.pods_by_owner = owner_index(self.pods)
         self.expectations = Expectations()
-        self.pods.add_handler(self._pod_added, self._pod_updated, self._pod_deleted)
+        OwnedPods.of(self.pods).add(self)
 
     async def reconcile(self, key: ObjectKey) -> None:
         document = self.owners.get(key[1], key[0])
@@ -110,7 +151,7 @@ class PodOwner(DocumentController):
             if await self.create_pod(owner, make(index)) is None:
                 self.expectations.creation_observed(key)
 
-        created, failure = await slow_start(count, create)
+        created, failure = await slow_start(count, create, in_turn=self.client.at_once)
         # There will be no event for pods that were not created.
         self.expectations.creation_observed(key, count - created)
         return created, failure
@@ -118,7 +159,7 @@ class PodOwner(DocumentController):
     async def create_pod(self, owner: Document, pod: Document) -> Document | None:
         """Creates a pod and records an event on its owner; None if the namespace is being deleted."""
         try:
-            created = await self.client.create(PODS, pod, owner["metadata"]["namespace"])
+            created = await self.client.create(PODS, pod, owner["metadata"]["namespace"], brief=True)
         except ApiError as error:
             if is_terminating_namespace(error):
                 return None
@@ -161,9 +202,9 @@ class PodOwner(DocumentController):
         self.event(owner, "Normal", "SuccessfulDelete", f"Deleted pod: {pod.metadata.name}")
         return True
 
-    def _pod_added(self, pod: Pod) -> None:
+    def pod_added(self, pod: Pod) -> None:
         if pod.terminating:
-            self._pod_deleted(pod)  # after a restart, pods that are being deleted arrive as added
+            self.pod_deleted(pod)  # after a restart, pods that are being deleted arrive as added
             return
         owner = self.owner_of(pod.metadata)
         if owner is not None:
@@ -173,15 +214,12 @@ class PodOwner(DocumentController):
             for candidate in self.owners_matching(pod):
                 self.enqueue_soon(candidate)
 
-    def _pod_updated(self, old: Pod, new: Pod) -> None:
-        reference = new.metadata.controller
-        if reference is not None and reference.kind != self.resource.kind and old.metadata.controller == reference:
-            return  # of another kind of owners, as nearly all pods are to most of them
+    def pod_updated(self, old: Pod, new: Pod) -> None:
         if new.terminating and not old.terminating:
             # The kubelet completes the deletion later; the expectation is met by its start.
-            self._pod_deleted(new)
+            self.pod_deleted(new)
             if new.metadata.labels != old.metadata.labels:
-                self._pod_deleted(old)
+                self.pod_deleted(old)
             return
         before = self.owner_of(old.metadata)
         if before is not None and old.metadata.controller != new.metadata.controller:
@@ -195,7 +233,7 @@ class PodOwner(DocumentController):
             for candidate in self.owners_matching(new):
                 self.enqueue_soon(candidate)
 
-    def _pod_deleted(self, pod: Pod) -> None:
+    def pod_deleted(self, pod: Pod) -> None:
         owner = self.owner_of(pod.metadata)
         if owner is not None:
             self.expectations.deletion_observed(object_key(owner), pod.metadata.name)

@@ -55,9 +55,9 @@ class ReplicaSetController(PodOwner):
 
     async def _create(self, key: ObjectKey, document: Document, metadata: ObjectMeta, count: int) -> Exception | None:
         owner = controller_reference(self.resource, metadata)
-        template = document["spec"].get("template") or {}
+        pod = pod_from_template(document["spec"].get("template") or {}, owner)
         self.expectations.expect_creations(key, count, self.context.now())
-        _, failure = await self.create_pods(key, document, count, lambda index: pod_from_template(template, owner))
+        _, failure = await self.create_pods(key, document, count, lambda index: pod)
         return failure
 
     async def _delete(

@@ -52,7 +52,7 @@ class ResourceQuotaController(DocumentController):
         self.pods = context.pods
         self.pods_by_namespace = _by_namespace(self.pods)
         self._counted: dict[Resource, Index[Any]] = {}
-        self.pods.add_handler(self._pod_changed, self._pod_updated, self._pod_changed)
+        self.pods.add_handler(self._pod_changed, self._pod_updated, self._pod_changed, while_any=self.quotas)
         found = (system.quota(context, self._extension_changed) for system in systems())
         self._extension = QuotaExtensions(each for each in found if each is not None)
 

@@ -16,7 +16,9 @@ from wharfinger.framework.tables import Tables
 class Answers:
     """What the plugins of a profile prepared for a shape, and what was computed from that so far."""
 
-    __slots__ = ("candidates", "favoured", "prepared", "shape", "values", "verdicts")
+    BASE = 1 << 15  # bytes without anything for rows
+
+    __slots__ = ("candidates", "counted", "favoured", "prepared", "shape", "values", "verdicts")
 
     def __init__(
         self, tables: Tables, shape: Shape, points: Points, weights: Mapping[str, int], cohorts: Cohorts
@@ -28,6 +30,11 @@ class Answers:
         self.favoured = None if plugin is None else FavouredRows(tables, self.prepared, plugin)
         self.verdicts = VerdictCache()  # rows with overlays or nominated pods
         self.candidates: dict[int, CandidateCache] = {}  # by the priority of the preemptor
+        self.counted = 0  # written by the profile: the last `size`
+
+    def size(self) -> int:
+        """The bytes that the answers take, approximately."""
+        return self.BASE + self.values.size() + sum(each.size() for each in self.candidates.values())
 
     def close(self) -> None:
         """The answers are dropped."""

@@ -102,6 +102,10 @@ class CandidateCache(RowCache):
             for row in rows if self.sparing else ():
                 self.sparing.pop(row, None)
 
+    def size(self) -> int:
+        """The bytes that the results take, approximately."""
+        return self._ranks.nbytes + len(self.by_row) * 8
+
     def unknown(self, rows: Rows) -> list[int]:
         """Those of the rows that are not known."""
         found: list[int] = rows[~self._known.take(rows)].tolist()

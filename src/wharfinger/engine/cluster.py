@@ -43,15 +43,17 @@ class ClusterScorer:
     prepared: Prepared
     weight: int
     version: Hashable = None
-    scores: Ints | None = None  # [row], weighted; None: nothing to score
+    scores: Ints | None = None  # [row], weighted; None: nothing to score, or nothing but zeros
 
     def refresh(self, tables: Tables) -> None:
         self.scores = None
         if self.prepared.scoring():
             rows = tables.rows
             tables.work.rows += len(rows)
-            self.scores = np.zeros(tables.capacity, dtype=np.int64)
-            self.scores[rows] = self.prepared.score(rows) * self.weight
+            scores = self.prepared.score(rows) * self.weight
+            if scores.any() or self.prepared.scores_follow_pods:
+                self.scores = np.zeros(tables.capacity, dtype=np.int64)
+                self.scores[rows] = scores
 
     def gained(self, row: int) -> int:
         """Scores one row again; returns the difference."""
@@ -147,6 +149,12 @@ class ClusterScope:
         if self._moving is self.normalized:
             self._moving = [each for each in self.normalized if _moves(each.prepared)]
         return filtered, scored, rescored
+
+    def size(self) -> int:
+        """The bytes that the results take."""
+        arrays = [each.accepted for each in self.guards] + [each.scores for each in self._scorers]
+        arrays += [array for each in self.normalized for array in (each.raw, each.final)]
+        return sum(each.nbytes for each in arrays if each is not None)
 
     def accepted(self, rows: Bools) -> Bools:
         """Those of the rows that pass the guards. [row]"""

@@ -81,8 +81,11 @@ class ScoreClasses:
         return self._finals[value]
 
 
+_NOTHING: Ints = np.zeros(0, dtype=np.int64)
+
+
 def _no_numbers() -> Ints:
-    return np.zeros(0, dtype=np.int64)
+    return _NOTHING
 
 
 @dataclass(slots=True, eq=False)
@@ -94,10 +97,13 @@ class NormalizedScorer:
     weight: int
     version: Hashable = None
     active: bool = False  # whether there is anything to score
-    raw: Ints = field(default_factory=_no_numbers)  # [row]; not kept for cluster scope unless `tracked`
+    raw: Ints = field(
+        default_factory=_no_numbers
+    )  # [row]; not kept if `uniform`, nor for cluster scope unless `tracked`
     tracked: bool = False  # cluster scope: whether `raw` is updated row by row as pods come and go
     stale: bool = False  # whether `raw` is newer than what the totals contain
     uniform: bool = False  # whether all raw scores are equal, so that normalizing cannot tell rows apart
+    same: int = 0  # the raw score of all rows then
     constant: int = 0  # what every row gets then, weighted
 
     rows: Rows | None = None  # the feasible rows
@@ -110,22 +116,27 @@ class NormalizedScorer:
     def reset(self, capacity: int) -> None:
         self.version = None
         self.forget()
-        self.active = self.tracked = False
-        self.raw = np.zeros(capacity, dtype=np.int64)
+        self.active = self.tracked = self.uniform = False
+        self.raw = np.zeros(capacity if self.prepared.scope is Scope.ROW else 0, dtype=np.int64)
 
     def nodes_changed(self, tables: Tables, rows: Rows) -> None:
         """Node scope: scores rows whose node changed."""
+        if len(self.raw) != tables.capacity:
+            self.raw = np.full(tables.capacity, self.same, dtype=np.int64)
         self.raw[rows] = self.prepared.score(rows)
         raw = self.raw[tables.alive]
         self.uniform = bool((raw == raw[0]).all()) if len(raw) else False
         if self.uniform:
             self.constant = int(self.prepared.normalize(raw[:1], tables.rows[:1])[0]) * self.weight
+            self.same, self.raw = int(raw[0]), _NOTHING
 
     def track(self, tables: Tables) -> None:
         """Cluster scope: decides whether raw scores are tracked, and computes them if so."""
         prepared = self.prepared
         self.tracked = self.active and prepared.scope is Scope.CLUSTER and prepared.scores_follow_pods
         if self.tracked:
+            if len(self.raw) != tables.capacity:
+                self.raw = np.zeros(tables.capacity, dtype=np.int64)
             self.raw[tables.rows] = prepared.score(tables.rows)
             self.classes = None
 

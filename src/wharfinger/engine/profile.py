@@ -78,6 +78,8 @@ class Profile:
     """The plugins of one profile, and the answers cached for shapes."""
 
     MEMORY = 256 << 20  # bytes that cached answers may take, approximately
+    LEAST = 8  # shapes whose answers are kept in any case
+    RECOUNT = 64  # after so many new shapes, all answers are counted again
 
     def __init__(self, spec: ProfileSpec, tables: Tables, classes: Mapping[str, type[Plugin]]) -> None:
         self.name = spec.scheduler_name
@@ -118,6 +120,10 @@ class Profile:
         self._settled_at = -1
         self._answers: dict[int, Answers] = {}
         self._cohorts: Cohorts = {}
+        self._bytes = 0  # what the answers take, as of when they were counted
+        self._dropped: dict[int, None] = {}  # the shapes whose answers were dropped last, for lack of memory
+        self._made = 0  # times that answers for a new shape were made
+        self._uncounted: list[Answers] = []  # they get their size when they are used for the first time
         self._last_answers: Answers | None = None
         self._last_pod: Pod | None = None  # `schedule` and `assume` ask for the same pod one after the other
         self._last_state = -1
@@ -167,22 +173,48 @@ class Profile:
         self._last_pod = None
         found = self._answers.get(shape.number)
         if found is None:
-            limit = max(8, self.MEMORY // (64 * self._tables.capacity))
-            while len(self._answers) >= limit:
-                self._answers.pop(next(iter(self._answers))).close()
+            self._make_room(shape)
             found = self._answers[shape.number] = Answers(self._tables, shape, self.at, self.weights, self._cohorts)
+            self._uncounted.append(found)
         elif len(self._answers) > 1:
             # Dicts keep insertion order: inserting it again makes it the most recently used.
             self._answers[shape.number] = self._answers.pop(shape.number)
         self._last_answers = found
         return found
 
+    def _make_room(self, shape: Shape) -> None:
+        """Drops answers if all together take too much memory: those that were used longest ago. Where pods of too many shapes
+        come in turn, these are the ones that are needed next, so then it is those that were used last."""
+        self._made += 1
+        if self._made % self.RECOUNT == 0:
+            self._uncounted = list(self._answers.values())
+        uncounted, self._uncounted = self._uncounted, []
+        for answers in uncounted:
+            if self._answers.get(answers.shape.number) is not answers:
+                continue
+            size = answers.size()
+            self._bytes += size - answers.counted
+            answers.counted = size
+        in_turn = shape.number in self._dropped
+        while self._bytes > self.MEMORY and len(self._answers) > self.LEAST:
+            number = next(reversed(self._answers) if in_turn else iter(self._answers))
+            self._drop(number)
+            self._dropped[number] = None
+        while len(self._dropped) > 2 * len(self._answers):
+            del self._dropped[next(iter(self._dropped))]
+        self._dropped.pop(shape.number, None)
+
+    def _drop(self, number: int) -> None:
+        dropped = self._answers.pop(number)
+        self._bytes -= dropped.counted
+        dropped.close()
+
     def _drop_namespaces(self) -> None:
         """Drops what was prepared for namespaces that changed."""
         changed = self._versions.of_namespace
         for number, answers in list(self._answers.items()):
             if changed.get(answers.shape.namespace, 0) > self._namespaces:
-                self._answers.pop(number).close()
+                self._drop(number)
         self._namespaces = self._versions.namespaces
         self._last_answers = None
 
@@ -190,5 +222,6 @@ class Profile:
         for answers in self._answers.values():
             answers.close()
         self._answers.clear()
+        self._bytes = 0
         self._cohorts.clear()
         self._last_answers = None

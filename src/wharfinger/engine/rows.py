@@ -113,7 +113,7 @@ class RowParts:
         """Everything is to be evaluated."""
         self.node_accepts = Flags(size)
         self.row_accepts = Flags(size)
-        self.node_base = IntColumn(size)  # scores of node scope
+        self.node_base = self._tables.zeros  # scores of node scope
         self.base = IntColumn(size)  # scores of node and row scope
         self.nodes_accept = False  # whether filters of node scope accept all rows
         self.nodes_score = False  # whether scores of node scope are not all zero
@@ -132,10 +132,13 @@ class RowParts:
         base = np.zeros(len(rows), dtype=np.int64)
         for prepared, weight in self._node_scorers:
             base += prepared.score(rows) * weight
-        self.node_base.view[rows] = base
+        if self.node_base is tables.zeros and base.any():
+            self.node_base = IntColumn(tables.capacity)
+        if self.node_base is not tables.zeros:
+            self.node_base.view[rows] = base
         everything = len(rows) == len(tables.row_of)
         self.nodes_accept = bool((accepts if everything else self.node_accepts.view.take(tables.rows)).all())
-        self.nodes_score = bool((base if everything else self.node_base.view).any())
+        self.nodes_score = self.node_base is not tables.zeros
         return rows
 
     def evaluate_rows(self, rows: Rows) -> tuple[Bools, Ints]:
@@ -146,6 +149,11 @@ class RowParts:
         self.scope.add_scores(rows, base)
         self.base.view[rows] = base
         return accepts & self.node_accepts.view.take(rows), base
+
+    def size(self) -> int:
+        """The bytes that this takes."""
+        columns = 1 if self.node_base is self._tables.zeros else 2
+        return len(self.row_accepts.cells) * (2 + columns * 8)
 
     def leave_out(self, position: int) -> None:
         """Row scope is not evaluated for the rows that changed after a position of the pod log, until `settle`."""

@@ -55,12 +55,12 @@ class RowValues:
         self._unguarded = _NO_ROWS  # values regardless of the guards; kept while there are guards
         self._node_accepts = self._row_accepts = _NO_FLAGS  # these four are those of the parts, for fast access
         self._node_base = self._base = _NO_ROWS
-        self._cluster_base = _NO_ROWS  # plain scores of cluster scope, and normalized ones that differ between rows
+        # Plain scores of cluster scope, and normalized ones that differ between rows; the tables' zeros if there are none.
+        self._cluster_base = _NO_ROWS
 
         # About the values as a whole.
         self._constant = 0  # normalized scores that are the same for all rows
         self._has_cluster_base = False
-        self._cluster_scores = False  # as of the last time when all values were combined: whether it is not all zero
         self._sensitive = False  # whether scores depend on which rows are feasible
         self._feasible: tuple[Bools, Rows] | None = None
         self._by_domain: NormalizedScorer | None = None  # the only scorer of domains, which shifts their values
@@ -171,12 +171,12 @@ class RowValues:
         tables.work.rebuilt += 1
         self._tables_version = -1
         self.value = IntColumn(size, REFUSED)
-        self._unguarded = IntColumn(size, REFUSED)
+        self._unguarded = _NO_ROWS
         parts = self._parts
         parts.allocate(size)
         self._node_accepts, self._row_accepts = parts.node_accepts, parts.row_accepts
         self._node_base, self._base = parts.node_base, parts.base
-        self._cluster_base = IntColumn(size)
+        self._cluster_base = tables.zeros
         self._constant = 0
         self._has_cluster_base = self._sensitive = False
         self._feasible = None
@@ -192,6 +192,7 @@ class RowValues:
     def _refresh_nodes(self, rows: Rows) -> None:
         """Evaluates rows whose node changed, except for cluster scope."""
         rows = self._parts.evaluate_nodes(rows)
+        self._node_base = self._parts.node_base
         for scorer in self._cluster.normalized:
             if scorer.prepared.scope is Scope.NODE:
                 scorer.nodes_changed(self._tables, rows)
@@ -223,7 +224,9 @@ class RowValues:
                 guard.accepted[row] = guard.prepared.filter_row(row) == 0
             feasible = feasible and bool(guard.accepted[row])
         for part in self._following:
-            self._cluster_base.cells[row] += part.gained(row)
+            gained = part.gained(row)
+            if gained:
+                self._cluster_base.cells[row] += gained
         cells = self.value.cells
         flips = self._sensitive and (cells[row] != REFUSED) != feasible
         if flips and not feasible and self._leave_row(row):
@@ -321,7 +324,9 @@ class RowValues:
             scorer.stale = True
             scorer.classes = None
         for part in self._following:
-            self._cluster_base.view[rows] += part.gained_on(rows)
+            gained = part.gained_on(rows)
+            if gained.any():
+                self._cluster_base.view[rows] += gained
         if self._row_normalized:
             return True
         if self._sensitive:
@@ -348,7 +353,7 @@ class RowValues:
         them. Not where the values of some rows depend on others."""
         if self._sensitive or self._guards or self._moving or self._following:
             return False
-        found = self._cohort.changed(position, self._constant, self._cluster_base if self._cluster_scores else None)
+        found = self._cohort.changed(position, self._constant, self._cluster_base if self._has_cluster_base else None)
         if found is None:
             return False
         rows, values, late = found
@@ -357,6 +362,11 @@ class RowValues:
         self._many_changed()
         self._refresh_few(late)
         return True
+
+    def size(self) -> int:
+        """The bytes that the arrays take."""
+        columns = [self.value, self._unguarded, *((self._cluster_base,) if self._has_cluster_base else ())]
+        return self._parts.size() + self._cluster.size() + sum(8 * len(each.cells) for each in columns)
 
     def close(self) -> None:
         """The values are dropped."""
@@ -381,6 +391,8 @@ class RowValues:
     def _follow_cluster(self) -> None:
         """The cluster scope may have other guards and other tracked scorers."""
         self._guards = self._cluster.guards
+        if self._guards and self._unguarded is _NO_ROWS:
+            self._unguarded = IntColumn(len(self.value.cells), REFUSED)
         if self._tracked is not self._cluster.tracked:
             self._tracked = self._cluster.tracked
             self._moving = [*self._tracked, *self._row_normalized]
@@ -471,11 +483,12 @@ class RowValues:
             self._by_domain = by_domain[0] if len(by_domain) == 1 else None
             self._constant = constant
             if base is not None:
+                if not self._has_cluster_base:
+                    self._cluster_base = IntColumn(len(base))
                 self._cluster_base.view[:] = base
             elif self._has_cluster_base:
-                self._cluster_base.view[:] = 0
+                self._cluster_base = self._tables.zeros
             self._has_cluster_base = base is not None
-            self._cluster_scores = base is not None and bool(base.any())
         total <<= SHIFT
         total -= self._tables.tie_breaks.view
         return total

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from wharfinger.api.keys import ObjectKey
-from wharfinger.api.resources import requests
+from wharfinger.api.resources import request_the_same, requests
 from wharfinger.api.views import Node, Pod
 
 POD = "Pod"
@@ -93,8 +93,7 @@ def pod_changes(old: Pod, new: Pod) -> Action:
     changes = []  # a list, since combining flags is slow and most updates change none of these
     if old.metadata.labels != new.metadata.labels:
         changes.append(Action.UPDATE_POD_LABEL)
-    before, after = requests(old), requests(new)
-    if before != after:
+    if not request_the_same(old, new) and (before := requests(old)) != (after := requests(new)):
         if any(amount > after.get(name, 0) or name not in after for name, amount in before.items()):
             changes.append(Action.UPDATE_POD_SCALE_DOWN)
         if any(amount > before.get(name, 0) for name, amount in after.items()):

@@ -54,6 +54,8 @@ class NodeTable:
         self._labels: dict[str, LabelColumn] = {}
         self.images = ImageIndex()
 
+        self.zeros = IntColumn(capacity)  # never written: stands for columns that are all zero
+
         # Written by the engine when it places a pod.
         self.tie_breaks = TieBreaks(capacity, seed)
 
@@ -212,7 +214,7 @@ class NodeTable:
 
     def _columns(self) -> Iterable[IntColumn]:
         """The columns that grow with the number of rows, except for those of labels."""
-        return (*self.allocatable, self.pod_limit, self.sizes, self.taints, self.tie_breaks)
+        return (*self.allocatable, self.pod_limit, self.sizes, self.taints, self.zeros, self.tie_breaks)
 
     def _grow(self) -> None:
         """Adds rows."""

@@ -54,13 +54,20 @@ class _AddressPool:
         if cidr != self._cidr:
             self._cidr, self._first = cidr, 1
             self._network = ipaddress.ip_network(cidr, strict=False)
-        base, size = self._network.network_address, self._network.num_addresses
-        while self._first < size and self._used[str(base + self._first)]:
+        size, used = self._network.num_addresses, self._used
+        while self._first < size and used.get(address := self._address(self._first)):
             self._first += 1
-        # An exhausted range hands out its network address repeatedly.
-        address = str(base + self._first if self._first < size else base)
+        if self._first >= size:
+            address = self._address(0)  # an exhausted range hands out its network address repeatedly
         self.take(uid, address)
         return address
+
+    def _address(self, number: int) -> str:
+        base = self._network.network_address
+        if base.version == 6:
+            return str(base + number)
+        value = int(base) + number  # many times as fast as an `IPv4Address`
+        return f"{value >> 24}.{value >> 16 & 255}.{value >> 8 & 255}.{value & 255}"
 
     def take(self, uid: str, address: str) -> None:
         if address:

@@ -54,8 +54,10 @@ class NodeUsage(msgspec.Struct):
         """The first resource that the pod would exceed next to the other pods. The kubelet does not check resources that
         the node does not list, nor those that it has as ComputeResources, which the scheduler allocates, nor other
         `allocated` ones."""
-        devices = {*allocated, *(each.resource_name for each in node.status.compute_resources)}
-        capacity = {name: amount for name, amount in allocatable(node).items() if name not in devices}
+        capacity = allocatable(node)
+        if allocated or node.status.compute_resources:
+            devices = {*allocated, *(each.resource_name for each in node.status.compute_resources)}
+            capacity = {name: amount for name, amount in capacity.items() if name not in devices}
         own: Mapping[str, int] = self.pods.get(pod.metadata.uid, {})
         others = len(self.pods) - (pod.metadata.uid in self.pods)
         most = capacity.get("pods", DEFAULT_PODS)

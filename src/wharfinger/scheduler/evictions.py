@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 
 from wharfinger.api.conditions import new_condition
-from wharfinger.api.errors import ApiError, Conflict, NotFound
+from wharfinger.api.errors import ApiError, NotFound
 from wharfinger.api.kinds.builtin import PODS
 from wharfinger.api.views import Pod
 from wharfinger.client.events import EventRecorder
@@ -38,8 +38,8 @@ class Evictor:
         condition = new_condition("DisruptionTarget", True, "PreemptionByScheduler", message, self._clock.now())
         try:
             await delete_disrupted_pod(self._client, metadata, condition)
-        except (NotFound, Conflict):
-            return True  # gone, or replaced by another pod of that name
+        except NotFound:
+            return True
         except ApiError as error:
             log.warning("cannot preempt pod %s/%s: %s", metadata.namespace, metadata.name, error)
             return False

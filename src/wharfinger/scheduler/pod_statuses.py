@@ -113,7 +113,13 @@ class PodStatusWriter:
             self._written[key] = wanted
             try:
                 await self._client.patch(
-                    PODS, key[1], self._patch(wanted), key[0], type=PatchType.STRATEGIC, subresource="status"
+                    PODS,
+                    key[1],
+                    self._patch(wanted),
+                    key[0],
+                    type=PatchType.STRATEGIC,
+                    subresource="status",
+                    brief=True,
                 )
             except (NotFound, Invalid, Forbidden):
                 self._written.pop(key, None)

@@ -182,15 +182,17 @@ class SimulatedCluster:
         changed since, such as a quota."""
         await self.loop.idle()
         while (changes := self._changes()) != self._retried_at:
-            size = self._size()
             if not sum(queue.retry_now() for queue in self._queues):
                 break
+            size = self._size()
             await self.loop.idle()
             self._retried_at = changes if self._size() != size else self._changes()
 
     def _changes(self) -> int:
         """A number that grows with every change of an object other than an event."""
-        return sum(self.store.revision(kind.storage) for kind in self.registry if kind.plural != EVENTS.plural)
+        return self.store.version - sum(
+            self.store.revision(kind.storage) for kind in self.registry if kind.plural == EVENTS.plural
+        )
 
     async def fault(self, fault: ScenarioFault) -> None:
         if fault.bind:

@@ -102,7 +102,7 @@ class ProcessFaults:
         self._kill = kill
         self._pause = pause
         self.on_write: Callable[[ProcessRun, ApiRequest[Any]], None] | None = None  # called with each accepted write
-        self.stores_event: Callable[[Document], bool] = lambda event: True  # others are accepted, and go nowhere
+        self.stores_event: Callable[[Document], bool] | None = None  # others are accepted, and go nowhere
         self._moments: list[float] = []  # when, and...
         self._versions: list[int] = []  # ...what the version was then, for lists that are stale
 
@@ -169,6 +169,12 @@ class ProcessClient(FaultyClient):
         self.run = run
         self._bind_faults = bind_faults
 
+    @property
+    def at_once(self) -> bool:
+        run = self.run
+        undisturbed = not self._process_faults.armed and run.writes_left is None and run.writes_before_pause is None
+        return undisturbed and super().at_once
+
     async def send(self, request: ApiRequest[T]) -> T:
         run, faults = self.run, self._process_faults
         if not run.alive:
@@ -184,7 +190,8 @@ class ProcessClient(FaultyClient):
         sent = loop.time()
         if request.verb == "list" and self._process_faults.armed:
             request = self._dated(request)
-        if request.resource == EVENTS and request.body and not self._process_faults.stores_event(request.body):
+        stores_event = self._process_faults.stores_event
+        if stores_event is not None and request.resource == EVENTS and request.body and not stores_event(request.body):
             answer = cast("T", request.body)
         elif self._bind_faults:
             answer = await super().send(request)

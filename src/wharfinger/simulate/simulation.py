@@ -23,6 +23,7 @@ from wharfinger.simulate.inputs import BadInput, Inputs, faults_at
 from wharfinger.simulate.loading import restore
 from wharfinger.simulate.timeline import Happening, Timeline
 from wharfinger.simulate.utilisation import PoolUse, utilisation
+from wharfinger.store.contents import EventContent, EventPattern
 from wharfinger.store.objects import StoredObject
 
 Progress = Callable[[str, int, int], None]
@@ -212,14 +213,24 @@ def _findings(world: SimulatedCluster, results: runner.Results) -> _Findings:
 def _final_objects(world: SimulatedCluster) -> EncodedObjects:
     """In the order of the report."""
     found = sorted(
-        (kind.group, kind.kind, each.namespace, each.name, each.data) for kind, each in world.changed_objects()
+        world.changed_objects(), key=lambda each: (each[0].group, each[0].kind, each[1].namespace, each[1].name)
     )
-    return EncodedObjects((kind, data) for _, kind, _, _, data in found)
+    return EncodedObjects((kind.kind, stored) for kind, stored in found)
 
 
 def _events(world: SimulatedCluster) -> EncodedObjects:
-    found = sorted((_when(each.data), each.namespace, each.name, each.data) for each in world.store.scan(EVENTS))
-    return EncodedObjects((EVENTS.kind, data) for *_, data in found)
+    times: dict[tuple[EventPattern, str], str] = {}
+
+    def order(stored: StoredObject) -> tuple[str, str, str]:
+        content = stored.content
+        if not isinstance(content, EventContent):
+            return _when(stored.data), stored.namespace, stored.name
+        key = (content.pattern, content.time)
+        if key not in times:
+            times[key] = _when(stored.data)
+        return times[key], stored.namespace, stored.name
+
+    return EncodedObjects((EVENTS.kind, stored) for stored in sorted(world.store.scan(EVENTS), key=order))
 
 
 class _EventMeta(msgspec.Struct, rename="camel", gc=False):

@@ -88,23 +88,31 @@ class Chain:
         at = (request.resource.group, request.resource.plural, request.subresource)
         if self.waits or any(checker.concerns(*at) for checker in self.checking):
             return False
-        reviewers = (one for one in (*self.mutating, *self.validating, *self.final) if _concerned(one, *at))
+        reviewers = (
+            *self._concerned("mutating", self.mutating, request),
+            *self._concerned("validating", self.validating, request),
+            *self._concerned("final", self.final, request),
+        )
         return all((repeats := getattr(one, "repeats", None)) is not None and repeats(request) for one in reviewers)
 
     def _decide(self, phase: str, reviewers: list[Reviewer], request: Request, warnings: list[str]) -> None:
-        resource = request.resource
-        key = (phase, resource.group, resource.plural, request.subresource)
-        known = self._chosen.get(key)
-        if known is None or known[0] != reviewers:  # reviewers may be added while the chain is in use
-            chosen = [one for one in reviewers if _concerned(one, resource.group, resource.plural, request.subresource)]
-            known = self._chosen[key] = (list(reviewers), chosen)
-        for reviewer in known[1]:
+        for reviewer in self._concerned(phase, reviewers, request):
             review = reviewer.review(request)
             if review is not PASS:
                 _take(review, request, warnings)
 
+    def _concerned(self, phase: str, reviewers: list[Reviewer], request: Request) -> Sequence[Reviewer]:
+        """The reviewers of a phase that a request concerns."""
+        resource = request.resource
+        key = (phase, resource.group, resource.plural, request.subresource)
+        known = self._chosen.get(key)
+        if known is None or known[0] != reviewers:  # reviewers may be added while the chain is in use
+            chosen = [one for one in reviewers if _concerns(one, resource.group, resource.plural, request.subresource)]
+            known = self._chosen[key] = (list(reviewers), chosen)
+        return known[1]
 
-def _concerned(reviewer: Reviewer, group: str, plural: str, subresource: str) -> bool:
+
+def _concerns(reviewer: Reviewer, group: str, plural: str, subresource: str) -> bool:
     concerns = getattr(reviewer, "concerns", None)
     return concerns is None or bool(concerns(group, plural, subresource))
 

@@ -12,7 +12,7 @@ from weakref import WeakSet
 import msgspec
 
 from wharfinger.store.interests import Interest, Waiting, WatchInterests
-from wharfinger.store.objects import ADDED, DELETED, MODIFIED, StoredObject, StoreEvent, key_of
+from wharfinger.store.objects import ADDED, DELETED, MODIFIED, StoredObject, StoreEvent
 
 _RECENT_LIMIT = 1024  # changes whose keys `changed_since` can return
 _INSERT_LIMIT = 64  # up to this many new keys are inserted one by one; more are sorted in
@@ -129,6 +129,7 @@ class Collection:
         self.first = 0  # number of dropped changes, and so the number of changes[0]
         self.changes: list[ObjectChange] = []
         self.closed = False
+        self.busy = False  # its objects change all the time, see `wharfinger.store.ledger.BUSY`
         self.selected_by_field = False  # a field selector has been used
         self.readers: WeakSet[ChangeReader] = WeakSet()  # open watches
         self.forgets = False  # drop changes that all open watches have read, see `Store.forget_read_changes`
@@ -137,13 +138,14 @@ class Collection:
         self._waiting: dict[Waiting, None] = {}  # watches that every change may concern, in the order of their arrival
         self._interests = WatchInterests()
 
-    def change(self, before: StoredObject | None, after: StoredObject | None, version: int, at: float) -> ObjectChange:
+    def change(
+        self, key: str, before: StoredObject | None, after: StoredObject | None, version: int, at: float
+    ) -> ObjectChange:
         if after is not None:
             shown, kind = after, MODIFIED if before is not None else ADDED
         else:
             assert before is not None
             shown, kind = before.at_version(version), DELETED
-        key = key_of(shown.namespace, shown.name)
         return ObjectChange(key, version, after, before, at, StoreEvent(kind, shown, version))
 
     def publish(self, change: ObjectChange) -> None:

@@ -144,7 +144,7 @@ class Deleter:
             document["metadata"]["resourceVersion"] = str(gone.version)
             await self._writer.ledger.settled()
         shown = outgoing(call.kind, call.resource, document)
-        return replace(call.answer(document, None), known=shown, data=encode(shown), deleted=True)
+        return replace(call.answer(document, None), known=shown, encoded=encode(shown), deleted=True)
 
 
 def _check_options(options: DeleteOptions) -> None:

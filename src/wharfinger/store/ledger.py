@@ -32,7 +32,8 @@ from wharfinger.api.kinds.builtin import (
 )
 from wharfinger.api.registry import Document, Kind
 from wharfinger.store.collection import Collection, Limits, ObjectChange
-from wharfinger.store.objects import StoredObject, arrange, encode, head_of, key_of
+from wharfinger.store.contents import EventContent, PodContent, head_of
+from wharfinger.store.objects import StoredObject, arrange, encode, key_of
 from wharfinger.store.selection import selectable_fields
 
 MAX_OBJECT = 3 * 512 * 1024  # bytes of an object as stored: the size of a request that etcd accepts
@@ -138,8 +139,13 @@ class WriteLedger:
         if found is None:
             found = Collection(group, plural, self._limits, self._origin, durable_at_once=self._backend.durable_at_once)
             found.forgets = self._forgets
+            found.busy = (group, plural) in BUSY
             self._collections[group, plural] = found
         return found
+
+    @property
+    def durable_at_once(self) -> bool:
+        return self._backend.durable_at_once
 
     def forget_read_changes(self) -> None:
         self._forgets = True
@@ -168,7 +174,7 @@ class WriteLedger:
         version = self._next()
         document = arrange(document, version)
         data = encode(document)
-        self._check_size(data)
+        self._check_size(len(data))
         metadata = document["metadata"]
         collection = self.collection(kind.group, kind.plural)
         stored = StoredObject(
@@ -185,45 +191,50 @@ class WriteLedger:
         self._publish(kind, collection, before, stored)
         return document, stored
 
-    def put_data(
+    def put_content(
         self,
         kind: Kind,
         namespace: str,
         name: str,
         uid: str,
-        rest: bytes,
+        content: bytes | PodContent | EventContent,
         before: StoredObject | None,
         labels: Mapping[str, str],
     ) -> StoredObject:
-        """Accepts a new state of an object that is encoded already: `rest` follows its version, see `head_of`."""
+        """Accepts a new state of an object that need not be encoded. Bytes are what follows its version, see `head_of`."""
         version = self._next()
-        data = head_of(kind.storage, namespace, name, uid, version) + rest
-        self._check_size(data)
+        if isinstance(content, bytes):
+            content = head_of(kind.storage, namespace, name, uid, version) + content
+            self._check_size(len(content))
+        else:
+            self._check_size(content.size)
         collection = self.collection(kind.group, kind.plural)
         created = before.created if before is not None else version
-        stored = StoredObject(namespace, name, uid, version, data, created, labels)
+        stored = StoredObject(namespace, name, uid, version, content, created, labels)
         self._publish(kind, collection, before, stored)
         return stored
 
-    def _check_size(self, data: bytes) -> None:
-        if len(data) > MAX_OBJECT:
+    def _check_size(self, size: int) -> None:
+        if size > MAX_OBJECT:
             self._accepted -= 1  # nothing was accepted
             raise TooLarge("etcdserver: request is too large")
 
     def _publish(self, kind: Kind, collection: Collection, before: StoredObject | None, stored: StoredObject) -> None:
-        if (kind.group, kind.plural) not in BUSY:
+        if not (collection.busy or kind.churns):
             self.settings += 1
-        collection.latest.put(key_of(stored.namespace, stored.name), stored)
-        self._accept(collection, collection.change(before, stored, stored.version, self._now()))
+        key = key_of(stored.namespace, stored.name)
+        collection.latest.put(key, stored)
+        self._accept(collection, collection.change(key, before, stored, stored.version, self._now()))
 
     def remove(self, kind: Kind, before: StoredObject) -> StoredObject:
         """Accepts the removal of an object; returns its last state with the version of the removal."""
         version = self._next()
-        if (kind.group, kind.plural) not in BUSY:
-            self.settings += 1
         collection = self.collection(kind.group, kind.plural)
-        collection.latest.remove(key_of(before.namespace, before.name))
-        change = collection.change(before, None, version, self._now())
+        if not (collection.busy or kind.churns):
+            self.settings += 1
+        key = key_of(before.namespace, before.name)
+        collection.latest.remove(key)
+        change = collection.change(key, before, None, version, self._now())
         self._accept(collection, change)
         assert change.event.object is not None
         return change.event.object

@@ -11,10 +11,11 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from wharfinger.api.registry import Document, Resource
+from wharfinger.api.registry import Document
 from wharfinger.api.views import Pod, decode
 from wharfinger.api.views.meta import Metadata
 from wharfinger.api.views.shared_pods import decode_pod
+from wharfinger.store.contents import EventContent, PodContent
 
 T = TypeVar("T")
 
@@ -44,11 +45,18 @@ class StoredObject(msgspec.Struct, gc=False, eq=False, weakref=False):
     name: str
     uid: str
     version: int
-    data: bytes
+    content: bytes | PodContent | EventContent  # the JSON, or what it is put together from when it is read
     created: int  # the version at which the object was created; identifies its row in a data file
     _labels: Mapping[str, str] | None = None
     _fields: tuple[str, ...] | None = None
     _forms: dict[Any, Any] | None = None  # views by type, and other served versions by apiVersion
+
+    @property
+    def data(self) -> bytes:
+        content = self.content
+        if type(content) is bytes:
+            return content
+        return content.encoded(self.namespace, self.name, self.uid, self.version)  # type: ignore[union-attr]
 
     @property
     def labels(self) -> Mapping[str, str]:
@@ -70,9 +78,12 @@ class StoredObject(msgspec.Struct, gc=False, eq=False, weakref=False):
         return cast("T", found)
 
     def _decoded(self, as_type: type[Any]) -> Any:
+        content = self.content
         if as_type is Pod:
+            if type(content) is PodContent:
+                return content.pod(self.namespace, self.name, self.uid, self.version)
             return decode_pod(self.data)
-        if as_type is Metadata and self.data.startswith(_POD):
+        if as_type is Metadata and (type(content) is PodContent or self.data.startswith(_POD)):
             return Metadata(self.view(Pod).metadata, "v1", "Pod")  # somebody will want both
         return decode(self.data, as_type)
 
@@ -109,15 +120,6 @@ def arrange(document: Document, version: int) -> Document:
     return arranged
 
 
-def head_of(resource: Resource, namespace: str, name: str, uid: str, version: int) -> bytes:
-    """The beginning of an arranged document as JSON, for names and uids that need no escapes."""
-    place = f'"namespace":"{namespace}",' if namespace else ""
-    return (
-        f'{{"apiVersion":"{resource.api_version}","kind":"{resource.kind}",'
-        f'"metadata":{{"name":"{name}",{place}"uid":"{uid}","resourceVersion":"{version}"'
-    ).encode()
-
-
 def key_of(namespace: str, name: str) -> str:
     """The key of an object among those of its kind, ordered as in etcd."""
     return f"{namespace}/{name}" if namespace else name
@@ -145,10 +147,22 @@ class Written(msgspec.Struct, frozen=True):
     """The result of a write: the object (or Status) in the requested version, as a document and as bytes."""
 
     known: Document | None  # the document, if already decoded
-    data: bytes
+    encoded: bytes | StoredObject
     created: bool = False
     warnings: tuple[str, ...] = ()
     deleted: bool = False  # removed, not only marked for deletion
+
+    @property
+    def data(self) -> bytes:
+        return self.encoded if isinstance(self.encoded, bytes) else self.encoded.data
+
+    @property
+    def identity(self) -> Document:
+        """The document, or at least the metadata that identifies the object."""
+        stored = self.encoded
+        if self.known is not None or isinstance(stored, bytes):
+            return self.document
+        return {"metadata": {"name": stored.name, "namespace": stored.namespace, "uid": stored.uid}}
 
     @property
     def document(self) -> Document:

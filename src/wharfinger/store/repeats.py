@@ -2,7 +2,7 @@
 
 The pods of a workload are created, bound and reported in the same way, and so are their events. Such writes differ in
 names, uids, nodes and addresses, which no rule treats differently as long as they are well-formed. What became of the first
-write is remembered, and a repetition is written as bytes, without decoding the object.
+write is remembered, and a repetition is written without decoding or encoding the object: see `wharfinger.store.contents`.
 
 An outcome is remembered only if no reviewer looks at anything but the request and settings (`Chain.repeats`), and only
 until a setting changes: an object of any kind but those that change all the time. Before it is remembered, the repetition
@@ -12,7 +12,7 @@ is computed for the first write too, and must give the same bytes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -22,14 +22,30 @@ from wharfinger.api.known_specs import spec_pattern
 from wharfinger.api.names import dns_subdomain
 from wharfinger.api.registry import Document, Kind
 from wharfinger.api.requests import PatchType
-from wharfinger.store.objects import StoredObject, Written, encode, head_of
+from wharfinger.api.views.pods import Pod
+from wharfinger.store.contents import (
+    ADDRESS,
+    END_OF_SPEC,
+    NOW,
+    CommonPod,
+    EventContent,
+    EventPattern,
+    PodContent,
+    StatusPattern,
+    address_in,
+    head_of,
+    status_pattern,
+)
+from wharfinger.store.objects import StoredObject, Written, encode
 from wharfinger.store.writes import Call, RepeatableWrite, Writer
 
+O = TypeVar("O")  # noqa: E741 - an outcome
+OutcomeKey = tuple[object, ...]
+
 _MOST = 8192  # remembered outcomes
-_ADDRESS = b'"$address"'  # in place of the address of a pod
-_END_OF_SPEC = b'},"status":'
 _NO_LABELS: Mapping[str, str] = {}
 _TEXTS = ("name", "uid", "resourceVersion")  # of the object that an event is about
+_EVENT_TIMES = ("firstTimestamp", "lastTimestamp")
 _EVENT_METADATA = {"name", "namespace"}
 _BINDING_METADATA = {"name", "namespace", "uid"}
 
@@ -42,11 +58,13 @@ _decode_status = msgspec.json.Decoder(_Status).decode
 
 
 class _Parts(msgspec.Struct, frozen=True, gc=False):
-    """A stored pod as bytes: the head with its identity and version, the rest of metadata and spec, and the status."""
+    """A stored pod as bytes, without the head with its identity and version: the rest of metadata and spec, and the
+    status."""
 
-    middle: bytes
-    status: bytes
+    middle: bytes  # empty for a pod that is not stored as bytes
     pattern: bytes  # the middle without the name of the node
+    status: bytes  # with `ADDRESS` in place of the address
+    address: bytes  # as JSON; empty if it has none
 
 
 class RepeatedWrites:
@@ -54,9 +72,10 @@ class RepeatedWrites:
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
-        self._known: dict[tuple[object, ...], bytes] = {}
-        self._labels: dict[bytes, Mapping[str, str]] = {}  # of new pods, by what follows their identity
-        self._moment: tuple[int, str] = (0, "")  # the settings and the time of what is remembered
+        self._pods: dict[OutcomeKey, PodContent] = {}  # of creations
+        self._statuses: dict[OutcomeKey, StatusPattern] = {}  # of bindings and status patches
+        self._events: dict[OutcomeKey, EventPattern] = {}
+        self._settings, self._time = 0, ""  # when what is remembered was so
 
     # -- creations
 
@@ -75,13 +94,17 @@ class RepeatedWrites:
         write = self._learnt(call, request)
         if write is None:
             return
-        rest = stored.data.removeprefix(_head(call.kind, stored, stored.version))
         if call.resource == EVENTS:
-            if rest == self._event_rest(write.given):
-                self._remember(write, b"")
-        elif stored.name.encode() not in rest and stored.uid.encode() not in rest and len(rest) < len(stored.data):
-            self._remember(write, rest)
-            self._labels[rest] = stored.labels
+            time = self._writer.identities.time()
+            pattern = _event_pattern(write.given, time)
+            if pattern is not None and stored.data == _encoded(
+                EventContent(pattern, _texts(write.given), time), stored
+            ):
+                _remember(self._events, write, pattern)
+            return
+        content = _new_pod(call.kind, stored)
+        if content is not None and stored.data == _encoded(content, stored):
+            _remember(self._pods, write, content)
 
     def _create_pod(self, call: Call, document: Document) -> Written | None:
         """Only pods with generated names and uids, which are new and valid."""
@@ -95,8 +118,8 @@ class RepeatedWrites:
             key = (*self._basis(call), encode(document))
         except (TypeError, ValueError, msgspec.MsgspecError):
             return None
-        rest = self._known.get(key)
-        if rest is None or not call.namespace:
+        content = self._pods.get(key)
+        if content is None or not call.namespace:
             call.repeats = RepeatableWrite(key, document)
             return None
         identities = self._writer.identities
@@ -105,10 +128,10 @@ class RepeatedWrites:
         self._writer.check_namespace(call)
         if (before := self._writer.latest(call.kind, call.namespace, call.name)) is not None:
             raise self._writer.taken(call, before)
-        stored = self._writer.ledger.put_data(
-            call.kind, call.namespace, call.name, uid, rest, None, self._labels.get(rest, _NO_LABELS)
+        stored = self._writer.ledger.put_content(
+            call.kind, call.namespace, call.name, uid, content, None, content.common.labels
         )
-        return Written(None, stored.data, True)
+        return Written(None, stored, True)
 
     def _create_event(self, call: Call, document: Document) -> Written | None:
         """Events differ in what they are about and in their message, which may be any text."""
@@ -120,31 +143,21 @@ class RepeatedWrites:
             return None
         if not all(type(about.get(field)) is str and about[field] for field in _TEXTS):
             return None
-        shape = {
-            **document,
-            "metadata": None,
-            "involvedObject": {**about, "name": "", "uid": "", "resourceVersion": ""},
-            "message": "",
-        }
-        key = (*self._basis(call), encode(shape))
-        if key not in self._known:
+        time = self._writer.identities.time()
+        key = (*self._basis(call, timed=False), encode(_event_shape(document, time, "", "", "", "")))
+        pattern = self._events.get(key)
+        if pattern is None:
             call.repeats = RepeatableWrite(key, document)
             return None
-        rest = self._event_rest(document)
-        if (
-            b"null" in rest
-            or (call.kind.name_faults or dns_subdomain)(name)
-            or self._writer.latest(call.kind, call.namespace, name) is not None
-        ):
+        if (call.kind.name_faults or dns_subdomain)(name):
+            return None
+        if self._writer.latest(call.kind, call.namespace, name) is not None:
             return None
         uid = self._writer.identities.uid()
         self._writer.check_namespace(call)
-        stored = self._writer.ledger.put_data(call.kind, call.namespace, name, uid, rest, None, _NO_LABELS)
-        return Written(None, stored.data, True)
-
-    def _event_rest(self, document: Document) -> bytes:
-        rest = {name: value for name, value in document.items() if name not in ("apiVersion", "kind", "metadata")}
-        return b',"creationTimestamp":"%b"},%b' % (self._writer.identities.time().encode(), encode(rest)[1:])
+        content = EventContent(pattern, _texts(document), time)
+        stored = self._writer.ledger.put_content(call.kind, call.namespace, name, uid, content, None, _NO_LABELS)
+        return Written(None, stored, True)
 
     # -- changes of pods
 
@@ -157,21 +170,25 @@ class RepeatedWrites:
         stored = self._writer.latest(call.kind, call.namespace, call.name)
         if stored is None or patch["metadata"] != {"uid": stored.uid} or not isinstance(patch["status"], dict):
             return None
-        parts = _parts(call.kind, stored)
-        if parts is None:
+        found = _state(call.kind, stored)
+        if found is None:
             return None
-        change, address = encode(patch["status"]), _address(patch["status"])
+        change, address = encode(patch["status"]), _address(patch["status"]) or found.address
+        if found.address not in (b"", address) or b"\\" in address:
+            return None
         if address:
-            if address in parts.status:
-                return None
-            change = change.replace(address, _ADDRESS)
-        key = (*self._basis(call), "status", parts.pattern, parts.status, change)
-        known = self._known.get(key)
+            change = change.replace(address, ADDRESS)
+        key = (*self._basis(call), "status", found.pattern, found.status, change)
+        known = self._statuses.get(key)
         if known is None:
             call.repeats = RepeatableWrite(key, patch)
             return None
-        status = known.replace(_ADDRESS, address) if address else known
-        return Written(None, self._put(call, stored, parts.middle, status).data)
+        content = stored.content
+        if isinstance(content, PodContent):
+            after: bytes | PodContent = PodContent(content.common, known, content.node, address, content.token)
+        else:
+            after = b"%b%b}" % (found.middle, known.data.replace(ADDRESS, address) if address else known.data)
+        return Written(None, self._put(call, stored, after))
 
     def learn_patch(self, call: Call, request: Request, before: StoredObject, after: StoredObject) -> None:
         """Remembers what became of a change of a status that was done in full."""
@@ -179,9 +196,10 @@ class RepeatedWrites:
         if write is None:
             return
         old, new = _parts(call.kind, before), _parts(call.kind, after)
-        if old is not None and new is not None and old.middle == new.middle and _ADDRESS not in new.status:
-            address = _address(write.given["status"])
-            self._remember(write, new.status.replace(address, _ADDRESS) if address else new.status)
+        if old is None or new is None or old.middle != new.middle or ADDRESS in after.data:
+            return
+        address = _address(write.given["status"]) or old.address
+        _remember(self._statuses, write, status_pattern(_filled(new), address))
 
     def bind(self, call: Call, document: Document) -> bool:
         """Binds a pod as an earlier one; False if that has to be done in full."""
@@ -194,17 +212,26 @@ class RepeatedWrites:
         identity = {"name": call.name, "namespace": call.namespace}
         if stored is None or metadata != {**identity, "uid": stored.uid}:
             return False
-        parts = _parts(call.kind, stored)
-        middle = None if parts is None else _bound(parts.middle, target.get("name"))
-        if parts is None or middle is None:
+        found = _state(call.kind, stored)
+        node = target.get("name")
+        if found is None or type(node) is not str or dns_subdomain(node) or len(node) > 63:
             return False
         shape = encode({**document, "metadata": None, "target": {**target, "name": ""}})
-        key = (*self._basis(call), "binding", parts.pattern, parts.status, shape)
-        status = self._known.get(key)
-        if status is None:
+        key = (*self._basis(call), "binding", found.pattern, found.status, shape)
+        known = self._statuses.get(key)
+        if known is None:
             call.repeats = RepeatableWrite(key, document)
             return False
-        self._put(call, stored, middle, status)
+        content = stored.content
+        if isinstance(content, PodContent):
+            if content.node or not content.common.before or found.address:
+                return False
+            self._put(call, stored, PodContent(content.common, known, node))
+            return True
+        middle = _bound(found.middle, node)
+        if middle is None or found.address:
+            return False
+        self._put(call, stored, b"%b%b}" % (middle, known.data))
         return True
 
     def learn_binding(self, call: Call, request: Request, before: StoredObject, after: StoredObject) -> None:
@@ -214,29 +241,32 @@ class RepeatedWrites:
             return
         old, new = _parts(call.kind, before), _parts(call.kind, after)
         if old is not None and new is not None and new.middle == _bound(old.middle, write.given["target"]["name"]):
-            self._remember(write, new.status)
+            _remember(self._statuses, write, status_pattern(_filled(new), b""))
 
-    def _put(self, call: Call, stored: StoredObject, middle: bytes, status: bytes) -> StoredObject:
-        rest = b"%b%b}" % (middle, status)
-        return self._writer.ledger.put_data(
-            call.kind, stored.namespace, stored.name, stored.uid, rest, stored, stored.labels
+    def _put(self, call: Call, stored: StoredObject, content: bytes | PodContent) -> StoredObject:
+        return self._writer.ledger.put_content(
+            call.kind, stored.namespace, stored.name, stored.uid, content, stored, stored.labels
         )
 
     # -- what is remembered
 
-    def _basis(self, call: Call) -> tuple[object, ...]:
-        """What every outcome depends on. New objects and conditions have the time, in seconds; reviewers may be added while
-        the chain is in use."""
+    def _basis(self, call: Call, *, timed: bool = True) -> OutcomeKey:
+        """What every outcome depends on. New pods and conditions have the time, in seconds; reviewers may be added while the
+        chain is in use."""
         chain = self._writer.chain
-        moment = (self._writer.ledger.settings, self._writer.identities.time())
-        if moment != self._moment:
-            self._moment = moment
-            self._forget()  # none of it applies any more
+        settings, time = self._writer.ledger.settings, self._writer.identities.time()
+        if (settings, time) != (self._settings, self._time):
+            self._pods.clear()  # none of it applies any more
+            self._statuses.clear()
+            if settings != self._settings:
+                self._events.clear()
+            self._settings, self._time = settings, time
         return (
             call.namespace,
             call.user.name,
             call.user.groups,
-            *moment,
+            settings,
+            time if timed else "",
             len(chain.mutating),
             len(chain.validating),
             len(chain.final),
@@ -248,14 +278,11 @@ class RepeatedWrites:
             return None
         return write
 
-    def _remember(self, write: RepeatableWrite, outcome: bytes) -> None:
-        if len(self._known) >= _MOST:
-            self._forget()
-        self._known[write.key] = outcome
 
-    def _forget(self) -> None:
-        self._known.clear()
-        self._labels.clear()
+def _remember(known: dict[OutcomeKey, O], write: RepeatableWrite, outcome: O) -> None:
+    if len(known) >= _MOST:
+        known.clear()
+    known[write.key] = outcome
 
 
 def _is_plain(call: Call, subresource: str = "") -> bool:
@@ -273,6 +300,71 @@ def _head(kind: Kind, stored: StoredObject, version: int) -> bytes:
     return head_of(kind.storage, stored.namespace, stored.name, stored.uid, version)
 
 
+def _encoded(content: PodContent | EventContent, stored: StoredObject) -> bytes:
+    return content.encoded(stored.namespace, stored.name, stored.uid, stored.version)
+
+
+def _event_shape(document: Document, time: str, name: str, uid: str, version: str, message: str) -> Document:
+    """An event with these texts in place of those in which events differ."""
+    involved = {**document["involvedObject"], "name": name, "uid": uid, "resourceVersion": version}
+    shape = {**document, "metadata": None, "involvedObject": involved, "message": message}
+    for field in _EVENT_TIMES:
+        if shape.get(field) == time:
+            shape[field] = NOW
+    return shape
+
+
+def _event_pattern(document: Document, time: str) -> EventPattern | None:
+    """None if the texts in which events differ are not in the usual order."""
+    marks = ("$name", "$uid", "$version", "$message")
+    shape = _event_shape(document, time, *marks)
+    rest = {name: value for name, value in shape.items() if name not in ("apiVersion", "kind", "metadata")}
+    text = b',"creationTimestamp":%b},%b' % (encode(NOW), encode(rest)[1:])
+    pieces = []
+    for mark in marks:
+        piece, found, text = text.partition(encode(mark))
+        if not found:
+            return None
+        pieces.append(piece)
+    return EventPattern((*pieces, text))
+
+
+def _texts(event: Document) -> tuple[str, ...]:
+    about = event["involvedObject"]
+    return about["name"], about["uid"], about["resourceVersion"], event["message"]
+
+
+def _new_pod(kind: Kind, stored: StoredObject) -> PodContent | None:
+    """A new pod as those that repeat it; None if they may differ in more than their identity."""
+    parts = _parts(kind, stored)
+    if parts is None or not parts.middle.endswith(END_OF_SPEC):
+        return None
+    rest = parts.middle + parts.status
+    if parts.address:
+        return None
+    if stored.name.encode() in rest or stored.uid.encode() in rest:
+        return None
+    bound = _bound(parts.middle, "n")
+    common = CommonPod(
+        parts.middle,
+        b"" if bound is None else parts.middle.removesuffix(END_OF_SPEC) + b',"nodeName":"',
+        b"" if bound is None else b'"' + END_OF_SPEC,
+        parts.pattern,
+        b"" if bound is None else spec_pattern(bound).data,
+        stored.view(Pod),
+        stored.labels,
+    )
+    return PodContent(common, status_pattern(parts.status, b""))
+
+
+def _state(kind: Kind, stored: StoredObject) -> _Parts | None:
+    """What outcomes of writes to a pod depend on, as `_parts` of its JSON."""
+    content = stored.content
+    if type(content) is PodContent:
+        return _Parts(b"", content.pattern, content.status.data, content.address)
+    return _parts(kind, stored)
+
+
 def _parts(kind: Kind, stored: StoredObject) -> _Parts | None:
     """None if the pod has something that takes part in more rules, or is not stored in the usual order."""
     data = stored.data
@@ -283,16 +375,21 @@ def _parts(kind: Kind, stored: StoredObject) -> _Parts | None:
     if not status or not data.endswith(b'"status":%b}' % status):
         return None
     middle = data[len(head) : -len(status) - 1]
-    return _Parts(middle, status, spec_pattern(middle).data)
+    address = address_in(status)
+    return _Parts(middle, spec_pattern(middle).data, status.replace(address, ADDRESS) if address else status, address)
+
+
+def _filled(parts: _Parts) -> bytes:
+    return parts.status.replace(ADDRESS, parts.address) if parts.address else parts.status
 
 
 def _bound(middle: bytes, node: object) -> bytes | None:
     """Metadata and spec of a pod with the name of a node at the end; None if it cannot be bound so."""
     if type(node) is not str or dns_subdomain(node) or len(node) > 63:
         return None
-    if b'"nodeName"' in middle or b'"schedulingGates"' in middle or not middle.endswith(_END_OF_SPEC):
+    if b'"nodeName"' in middle or b'"schedulingGates"' in middle or not middle.endswith(END_OF_SPEC):
         return None
-    return b'%b,"nodeName":"%b"%b' % (middle.removesuffix(_END_OF_SPEC), node.encode(), _END_OF_SPEC)
+    return b'%b,"nodeName":"%b"%b' % (middle.removesuffix(END_OF_SPEC), node.encode(), END_OF_SPEC)
 
 
 def _address(status: Document) -> bytes:

@@ -10,7 +10,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -36,6 +36,9 @@ from wharfinger.store.selection import ObjectSelector
 from wharfinger.store.versions import copy, encoded, kind_of, outgoing, present, served_as_is
 from wharfinger.store.watch import Watch
 from wharfinger.store.writes import Call, Writer
+
+if TYPE_CHECKING:
+    from wharfinger.store.restoring import RestoredPods
 
 Compute = Callable[[str], Iterable[Document]]
 """The objects of a computed kind in a namespace, or in all of them."""
@@ -67,6 +70,7 @@ class Store(WriteVerbs[Written]):
         self._writer = Writer(
             registry, self.chain, self._ledger, Identities(now, source or random.Random(), keep_given=keep_identity)
         )
+        self._restored: RestoredPods | None = None
         if short_ways:
             self._writer.repeated = RepeatedWrites(self._writer)
         self.computed: dict[tuple[str, str], Compute] = {}  # by group and plural, for kinds that are computed
@@ -84,6 +88,11 @@ class Store(WriteVerbs[Written]):
     def version(self) -> int:
         """The latest durable version."""
         return self._ledger.version
+
+    @property
+    def writes_at_once(self) -> bool:
+        """Whether writes neither wait for a disk nor for remote reviewers."""
+        return self._ledger.durable_at_once and not self.chain.waits
 
     @property
     def fault(self) -> str:
@@ -351,7 +360,7 @@ class Store(WriteVerbs[Written]):
             call, lambda present: scaled(kind, present, change(scale_of(kind, present)))
         )
         scale = scale_of(kind, written.document)
-        return replace(written, known=scale, data=encode(scale))
+        return replace(written, known=scale, encoded=encode(scale))
 
     async def delete_collection(
         self,
@@ -379,9 +388,11 @@ class Store(WriteVerbs[Written]):
 
     async def restore(self, resource: Resource, document: Document) -> StoredObject:
         """Stores an object that another server stored, as it is: see `wharfinger.store.restoring`."""
-        from wharfinger.store.restoring import restore
+        from wharfinger.store.restoring import RestoredPods, restore
 
-        stored = restore(self.registry, self._ledger, resource, document)
+        if self._writer.repeated is not None and self._restored is None:
+            self._restored = RestoredPods()
+        stored = restore(self.registry, self._ledger, resource, document, self._restored)
         await self._ledger.settled()
         return stored
 

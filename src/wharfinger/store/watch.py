@@ -52,6 +52,7 @@ class Watch:
         self._selection = selection
         self._prefix = prefix
         self._present = present
+        self._plain = selection.empty and not prefix and present is None
         self._bookmark_every = bookmark_every
         self._closed = False
         self._waiting: Waiting | None = None
@@ -130,12 +131,28 @@ class Watch:
 
     def ready(self, most: int) -> list[StoreEvent]:
         """The next events that need not be awaited, at most so many."""
+        if self._plain and not self._initial:
+            return self._ready_plain(most)
         events: list[StoreEvent] = []
         while len(events) < most:
             event = self._ready()
             if event is None:
                 break
             events.append(event)
+        return events
+
+    def _ready_plain(self, most: int) -> list[StoreEvent]:
+        """As `ready`, of a watch to which every change is an event."""
+        collection = self._collection
+        position = self._next - collection.first
+        if position < 0:
+            raise self._too_old()
+        changes = collection.changes[position : position + most]
+        self._next += len(changes)
+        after = self._after
+        events = [change.event for change in changes if change.version > after]
+        if changes:
+            self._after = max(after, changes[-1].version)
         return events
 
     def bookmark(self) -> StoreEvent:

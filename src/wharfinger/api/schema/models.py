@@ -210,7 +210,16 @@ def validator(struct: type[msgspec.Struct], more: MoreFaults | None = None) -> V
     """Validation of one of our kinds: its schema, then `more` if the schema found no fault."""
 
     def faults(document: Document, old: Document | None) -> list[FieldError]:
-        errors = structural.validate(_tree(struct), document, "", tree.ABSENT if old is None else old)
+        schema = _tree(struct)
+        if old is None or old is document or document.keys() != old.keys() or schema.constraints.rules:
+            errors = structural.validate(schema, document, "", tree.ABSENT if old is None else old)
+        else:  # the unchanged part was validated before
+            errors = [
+                error
+                for name, item in document.items()
+                if item != old[name] and (part := schema.fields.get(name)) is not None
+                for error in structural.validate(part, item, name, old[name])
+            ]
         if more is not None and not errors:
             errors = list(more(document, old))
         return errors

@@ -27,7 +27,7 @@ class _PodParts(msgspec.Struct, gc=False):
 
 _decode_parts = msgspec.json.Decoder(_PodParts).decode
 _decode_spec = msgspec.json.Decoder(PodSpec).decode
-_decode_status = msgspec.json.Decoder(PodStatus).decode
+_decode_whole_status = msgspec.json.Decoder(PodStatus).decode
 _decode_text = msgspec.json.Decoder(str).decode
 
 _specs: dict[bytes, PodSpec] = {}
@@ -40,7 +40,7 @@ def decode_pod(data: bytes) -> Pod:
     """As `decode(data, Pod)`."""
     try:
         parts = _decode_parts(data)
-        return Pod(parts.metadata, _spec(bytes(parts.spec)), _status(bytes(parts.status)))
+        return Pod(parts.metadata, _spec(bytes(parts.spec)), decode_status(bytes(parts.status)))
     except msgspec.ValidationError:
         return decode(data, Pod)
 
@@ -55,30 +55,52 @@ def _spec(data: bytes) -> PodSpec:
         if known.node_name == name and (found is None or _NODE.search(data, found.end()) is None):  # no label
             _remember(_specs, pattern, known)
         return known
-    if known.node_name == name:
-        return known
-    own = copy(known)
-    force_setattr(own, "node_name", name)
-    return own
+    return with_node(known, name)
 
 
-def _status(data: bytes) -> PodStatus:
+def decode_status(data: bytes) -> PodStatus:
     found = _ADDRESS.search(data)
     address = found[1] if found is not None else b""
     text = _decode_text(address) if address else ""
     pattern = data.replace(address, b'""') if address else data
     known = _statuses.get(pattern)
     if known is None:
-        known = _decode_status(data)
-        places = 1 + sum(each.ip == known.pod_ip for each in known.pod_ips)
-        if not address or (known.pod_ip == text and data.count(address) == places and b'""' not in data):
+        known = _decode_whole_status(data)
+        if not address or (known.pod_ip == text and b'""' not in data and is_own_address(known, data, address)):
             _remember(_statuses, pattern, known)
         return known
-    if known.pod_ip == text:
-        return known
-    own = copy(known)
-    force_setattr(own, "pod_ip", text)
-    force_setattr(own, "pod_ips", tuple([PodIP(text) if each.ip == known.pod_ip else each for each in known.pod_ips]))
+    return with_address(known, text)
+
+
+def is_own_address(status: PodStatus, data: bytes, address: bytes) -> bool:
+    """Whether the address of a pod, as JSON, is in its status only as that, so that `with_address` replaces all of it."""
+    return data.count(address) == 1 + sum(each.ip == status.pod_ip for each in status.pod_ips)
+
+
+def with_identity(metadata: ObjectMeta, name: str, uid: str, version: int) -> ObjectMeta:
+    own: ObjectMeta = metadata.__copy__()  # type: ignore[attr-defined]  # of all structs
+    force_setattr(own, "name", name)
+    force_setattr(own, "uid", uid)
+    force_setattr(own, "resource_version", str(version))
+    return own
+
+
+def with_node(spec: PodSpec, name: str) -> PodSpec:
+    if spec.node_name == name:
+        return spec
+    own = copy(spec)
+    force_setattr(own, "node_name", name)
+    return own
+
+
+def with_address(status: PodStatus, address: str) -> PodStatus:
+    if status.pod_ip == address:
+        return status
+    own = copy(status)
+    force_setattr(own, "pod_ip", address)
+    force_setattr(
+        own, "pod_ips", tuple([PodIP(address) if each.ip == status.pod_ip else each for each in status.pod_ips])
+    )
     return own
 
 

@@ -39,7 +39,7 @@ class ServiceController(ContextController[ObjectKey]):
         self._times = TriggerTimes()
         self._by_namespace: Index[Pod] | None = None  # made when the first Service needs it
         self._services.add_handler(self._service_seen, lambda old, new: self._service_seen(new), self._service_gone)
-        self._pods.add_handler(self._pod_seen, self._pod_changed, self._pod_seen)
+        self._pods.add_handler(self._pod_seen, self._pod_changed, self._pod_seen, while_any=self._services)
 
     def _service_seen(self, service: Document) -> None:
         metadata = service["metadata"]

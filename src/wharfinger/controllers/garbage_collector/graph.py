@@ -55,14 +55,17 @@ class Graph:
         return list(self._dependents.get(uid, {}).values())
 
     def put(self, resource: Resource, item: Metadata) -> tuple[Entry | None, Entry]:
-        """Adds or replaces an object; returns its former and its new entry."""
-        fresh = Entry(resource, item)
-        before = self._entries.get(fresh.uid)
+        """Adds or replaces an object; returns its entry, and the former one if that had other owners."""
+        uid, owners = item.metadata.uid, item.metadata.owner_references
+        before = self._entries.get(uid)
         if before is not None:
+            if before.resource == resource and before.owners == owners:
+                before.object = item
+                return None, before
             self._unlink(before)
-        self._entries[fresh.uid] = fresh
-        for owner in fresh.owners:
-            self._dependents.setdefault(owner.uid, {})[fresh.uid] = fresh
+        fresh = self._entries[uid] = Entry(resource, item)
+        for owner in owners:
+            self._dependents.setdefault(owner.uid, {})[uid] = fresh
         return before, fresh
 
     def remove(self, uid: str) -> Entry | None:

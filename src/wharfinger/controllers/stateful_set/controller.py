@@ -38,6 +38,7 @@ class StatefulSetController(PodOwner):
         self._awaited: dict[ObjectKey, ObjectKey] = {}  # claims whose deletion or change a set waits for
         self.claims = context.informers.of(PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim)
         self.claims.add_handler(on_update=lambda old, new: self._claim_changed(new), on_delete=self._claim_gone)
+        self.pods.add_handler(on_delete=self._name_freed)
 
     async def sync(self, key: ObjectKey, document: Document, selector: Requirements) -> None:
         spec = view(document, StatefulSet)
@@ -112,7 +113,7 @@ class StatefulSetController(PodOwner):
         if not free:
             return False
         pod = self._pod(spec, revision, name, number)
-        with suppress(AlreadyExists):  # not in the cache yet, or not ours: its deletion is an event
+        with suppress(AlreadyExists):  # not in the cache yet, or not ours: see `_name_freed`
             await self.create_pod(document, pod)
         return True
 
@@ -203,6 +204,13 @@ class StatefulSetController(PodOwner):
             return False
         self._awaited.pop(key, None)
         return True
+
+    def _name_freed(self, pod: Pod) -> None:
+        """A pod that is not ours, such as one that was released, may have had the name of one of ours."""
+        name, _, number = pod.metadata.name.rpartition("-")
+        namesake = self.owners.get(name, pod.metadata.namespace) if number.isdigit() else None
+        if namesake is not None and self.owner_of(pod.metadata) is None:
+            self.enqueue_soon(namesake)
 
     def _claim_changed(self, claim: PersistentVolumeClaim) -> None:
         waiting = self._awaited.pop(claim.metadata.key, None)

@@ -71,7 +71,9 @@ class CapacityBufferController(ContextController[ObjectKey]):
             informer.add_handler(self._changed_in, lambda old, new: self._changed_in(new), self._changed_in)
         self._quotas.add_handler(self._changed_in_namespace)
         self._sets.add_handler(self._set_changed, lambda old, new: self._set_changed(new), self._set_changed)
-        self._pods.add_handler(self._pod_changed, lambda old, new: self._pod_changed(new), self._pod_changed)
+        self._pods.add_handler(
+            self._pod_changed, lambda old, new: self._pod_changed(new), self._pod_changed, while_any=self._buffers
+        )
 
     # -- events
 
@@ -101,7 +103,7 @@ class CapacityBufferController(ContextController[ObjectKey]):
             self.queue.add(_WAITING)
 
     def _pod_changed(self, pod: Pod) -> None:
-        if (_waits(pod) or pod.metadata.uid in self._tried) and len(self._buffers):
+        if _waits(pod) or pod.metadata.uid in self._tried:
             self.queue.add(_WAITING)
 
     # -- the buffers of a namespace

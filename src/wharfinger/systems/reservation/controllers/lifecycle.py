@@ -59,7 +59,7 @@ class ReservationController(Controller[str]):
         )
         self._by_uid = self._reservations.index("uid", lambda each: [each.metadata.uid])
         self._reservations.add_handler(self._enqueue, lambda old, new: self._enqueue(new))
-        self._pods.add_handler(self._pod_changed, self._pod_updated, self._pod_changed)
+        self._pods.add_handler(self._pod_changed, self._pod_updated, self._pod_changed, while_any=self._reservations)
         self._nodes.add_handler(on_delete=self._node_gone)
 
     async def prepare(self) -> None:

@@ -39,7 +39,7 @@ class ReservedQuotaController(ContextController[ObjectKey]):
         self._pods_by_namespace = self._pods.index("namespace", lambda pod: (pod.metadata.namespace,))
         self._reservations = context.informers.of(RESERVATIONS, Reservation)
         self._quotas.add_handler(self._enqueue, lambda old, new: self._enqueue(new))
-        self._pods.add_handler(self._pod_changed, self._pod_updated, self._pod_changed)
+        self._pods.add_handler(self._pod_changed, self._pod_updated, self._pod_changed, while_any=self._quotas)
         self._reservations.add_handler(self._reservation_changed, self._reservation_updated, self._reservation_changed)
 
     async def reconcile(self, key: ObjectKey) -> None:

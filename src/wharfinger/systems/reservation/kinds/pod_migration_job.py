@@ -84,6 +84,7 @@ KIND = model_kind(
     POD_MIGRATION_JOBS,
     PodMigrationJobModel,
     notes_requester=True,
+    churns=True,
     short_names=("pmj",),
     columns=(
         Column("Phase", "status.phase"),

@@ -255,6 +255,7 @@ def _annotation_faults(document: Document) -> Iterator[FieldError]:
 KIND = model_kind(
     RESERVATIONS,
     ReservationModel,
+    churns=True,
     pod_template="spec.template",
     pod_template_identity="requester",  # no pod runs under the template's service account yet
     columns=(

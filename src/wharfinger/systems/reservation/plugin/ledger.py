@@ -241,7 +241,7 @@ class ReservationLedger:
             self.waiting_rows.add(row)
             self._log(pod)
             return
-        uid = self._assumed.get(pod.key) if pod.assumed else self._uid_of(pod)
+        uid = self._uid_of(pod)
         if uid is not None:
             self._start_use(pod, uid, logged=row)
 

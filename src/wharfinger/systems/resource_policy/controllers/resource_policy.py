@@ -15,6 +15,7 @@ from wharfinger.api.times import format_time, parse_time
 from wharfinger.api.views import Node, Pod
 from wharfinger.api.wording import counted
 from wharfinger.client.controller import Controller
+from wharfinger.client.informer import Informer
 from wharfinger.controllers.context import ControllerContext
 from wharfinger.controllers.scale_in import DELETION_COST
 from wharfinger.controllers.status_patches import patch_status
@@ -25,7 +26,7 @@ from wharfinger.scheduler.schedulable import Schedulable, schedulables
 from wharfinger.systems.resource_policy.controllers.cache import CountedPolicy, PolicyCache
 from wharfinger.systems.resource_policy.kinds.names import RESOURCE_POLICIES
 from wharfinger.systems.resource_policy.plugin.resource_policy import ResourcePolicyPlugin
-from wharfinger.systems.resource_policy.rules.costs import change
+from wharfinger.systems.resource_policy.rules.costs import change, marked
 from wharfinger.systems.resource_policy.rules.policy import NEXT_UNITS, Signature, Waiting, further
 from wharfinger.systems.resource_policy.rules.wording import group_text, usage
 from wharfinger.systems.resource_policy.settings import ResourcePolicySettings
@@ -61,6 +62,8 @@ class ResourcePolicyController(Controller[QueueKey]):
         )
         self._measured: dict[tuple[str, str], set[tuple[str, ...]]] = {}  # label values by policy
         self._sets_costs = _sets_costs(context.configuration)
+        self._counting = False  # whether there has been a policy
+        self._followed: list[tuple[type[Schedulable], Informer[Any]]] = []
         self._cost_events: dict[tuple[str, str], str] = {}  # uids of pods with an event about their own cost
         self._policies = context.documents(RESOURCE_POLICIES)
         self._pods = context.pods
@@ -86,6 +89,8 @@ class ResourcePolicyController(Controller[QueueKey]):
     # -- event handlers
 
     def _policy_changed(self, old: Document | None, new: Document | None) -> None:
+        if not self._counting:
+            self._count()
         self._cache.set_policy(old, new)
         if new is not None:
             self.queue.add(("policy", new["metadata"].get("namespace", ""), new["metadata"]["name"]))
@@ -94,18 +99,34 @@ class ResourcePolicyController(Controller[QueueKey]):
         self._enqueue()
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        if not self._counting:
+            if new is not None and marked(new.metadata.annotations):
+                self.queue.add(("pod", *new.metadata.key))
+            return
         if new is None and old is not None:
             self._cost_events.pop(old.metadata.key, None)
         self._cache.set_pod(old, new)
         self._enqueue()
 
+    def _count(self) -> None:
+        """Counts what there is, once there is a policy. Most clusters have none."""
+        self._counting = True
+        for pod in self._pods:
+            self._cache.set_pod(None, pod)
+        for schedulable, informer in self._followed:
+            for each in informer:
+                self._cache.set_schedulable(schedulable, None, each)
+
     def _follow(self, schedulable: type[Schedulable]) -> None:
         informer = self._context.informers.of(schedulable.resource, schedulable.view)
         informer.optional = True
+        self._followed.append((schedulable, informer))
         changed = partial(self._schedulable_changed, schedulable)
         informer.add_handler(lambda new: changed(None, new), changed, lambda old: changed(old, None))
 
     def _schedulable_changed(self, schedulable: type[Schedulable], old: Any, new: Any) -> None:
+        if not self._counting:
+            return
         self._cache.set_schedulable(schedulable, old, new)
         self._enqueue()
 
