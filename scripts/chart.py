@@ -22,6 +22,7 @@ from wharfinger.install.components import chosen, components
 from wharfinger.install.manifests import manifests
 from wharfinger.install.options import InstallOptions
 from wharfinger.install.workloads import CONFIG_HASH
+from wharfinger.system import ENABLED, ordered_systems
 
 CHART = Path(__file__).resolve().parents[1] / "charts" / "wharfinger"
 REPLICAS = 424242
@@ -84,7 +85,7 @@ def fits(part: Any, whole: Any) -> bool:
     if isinstance(whole, list) and isinstance(part, list):
         return match(part, whole) is not None
     if isinstance(whole, str) and isinstance(part, str) and "," in whole:
-        return match(part.split(","), whole.split(",")) is not None
+        return match(part.split(",") if part else [], whole.split(",")) is not None
     return bool(part == whole)
 
 
@@ -138,6 +139,8 @@ class Template:
                     indent,
                     f'{_scalar(key)}: {{{{ include "wharfinger.configuration" . | sha256sum | trunc 16 | quote }}}}',
                 )
+            elif key == "value" and whole.get("name") == ENABLED:
+                self._line(indent, 'value: {{ include "wharfinger.systems" . | quote }}')
             elif key == "nodeSelector" and NODE_SELECTOR in value:
                 self._line(indent, "{{- with .Values.nodeSelector }}")
                 self._line(indent, f"nodeSelector: {{{{- toYaml . | nindent {len(indent) + 2} }}}}")
@@ -273,7 +276,22 @@ def _components() -> str:
         needed_by = [other for other, each in components().items() if name in each.needs]
         tests = " ".join(f'(has "{each}" .Values.components)' for each in ("all", name, *needed_by))
         lines.append(f'{{{{- if or {tests} }}}}{{{{- $found = append $found "{name}" }}}}{{{{- end -}}}}')
-    return "\n".join([*lines, "{{- toJson $found -}}", "{{- end -}}", ""])
+    lines += ["{{- toJson $found -}}", "{{- end -}}", "", *_systems()]
+    return "\n".join(lines)
+
+
+def _systems() -> Iterator[str]:
+    """The systems of these components."""
+    yield '{{- define "wharfinger.systems" -}}'
+    yield '{{- $components := include "wharfinger.components" . | fromJsonArray -}}'
+    yield "{{- $found := list -}}"
+    for system in ordered_systems():
+        component = system.installation().component
+        test = "true" if component is None else f'has "{component.name}" $components'
+        yield f'{{{{- if {test} }}}}{{{{- $found = append $found "{system.name}" }}}}{{{{- end -}}}}'
+    yield '{{- join "," $found -}}'
+    yield "{{- end -}}"
+    yield ""
 
 
 def _chart() -> str:

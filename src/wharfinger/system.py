@@ -3,7 +3,7 @@
 A system is a package that plugs into the core: kinds, scheduling plugins, admission, controllers, commands. The five
 systems of Wharfinger and those of other packages are found in the same way, by the entry-point group
 `wharfinger.systems`; nothing else lists them. The environment variable `WHARF_DISABLED_SYSTEMS` (names separated by
-commas) leaves some out.
+commas) leaves some out; `WHARF_SYSTEMS` leaves out all others.
 
 Methods of a `System` import what they return when they are called: listing the systems loads none of their code.
 """
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from wharfinger.webhook.handler import WebhookContext, WebhookHandler
 
 GROUP = "wharfinger.systems"
-DISABLED = "WHARF_DISABLED_SYSTEMS"
+DISABLED, ENABLED = "WHARF_DISABLED_SYSTEMS", "WHARF_SYSTEMS"
 
 
 class InvalidSystem(ValueError):
@@ -154,10 +154,7 @@ class System:
 def systems() -> tuple[System, ...]:
     """The installed systems that are not disabled, by name."""
     points = sorted(entry_points(GROUP), key=lambda point: point.name)
-    disabled = {name.strip() for name in os.environ.get(DISABLED, "").split(",") if name.strip()}
-    if unknown := disabled - {point.name for point in points}:
-        names = ", ".join(point.name for point in points)
-        raise InvalidSystem(f"{DISABLED}: there is no system {', '.join(sorted(unknown))}; installed are {names}")
+    disabled = systems_left_out()
     found: dict[str, System] = {}
     for point in points:
         if point.name in disabled:
@@ -169,6 +166,22 @@ def systems() -> tuple[System, ...]:
             raise InvalidSystem(f"{GROUP}: two systems are called {system.name}")
         found[system.name] = system
     return tuple(found.values())
+
+
+@cache
+def systems_left_out() -> frozenset[str]:
+    """The names of the installed systems that are disabled."""
+    installed = sorted(point.name for point in entry_points(GROUP))
+    named = {
+        variable: {name.strip() for name in os.environ[variable].split(",") if name.strip()}
+        for variable in (DISABLED, ENABLED)
+        if variable in os.environ
+    }
+    for variable, names in named.items():
+        if unknown := names.difference(installed):
+            shown = f"{', '.join(sorted(unknown))}; installed are {', '.join(installed)}"
+            raise InvalidSystem(f"{variable}: there is no system {shown}")
+    return frozenset(named.get(DISABLED, ())) | (frozenset(installed) - named.get(ENABLED, set(installed)))
 
 
 def command_of(module: str, name: str = "command") -> Callable[[], click.Command]:

@@ -15,6 +15,7 @@ from wharfinger.dashboard.node_rows import NodeRows
 from wharfinger.dashboard.sessions import IDLE_SECONDS, LINK_SECONDS, SESSION_SECONDS, Sessions
 from wharfinger.dashboard.sharing import SharedParts, shorten_event
 from wharfinger.dashboard.usage import NodeRequests
+from wharfinger.dashboard.views.nodes import node_columns
 from wharfinger.dashboard.views.objects import event_row
 from wharfinger.dashboard.views.waiting import cause_of, causes, waiting_pods
 from wharfinger.dashboard.what_if import NodesChange, WhatIf, read_change
@@ -141,6 +142,11 @@ def test_nodes_are_read_when_they_change() -> None:
     assert table.label_columns["pool"]["values"] == ["", "y"]
     table.node_changed(second, None)
     assert table.names == ("b", "c") and len(table) == 2
+    usage = NodeRequests()
+    usage.pod_changed(None, pod("p", "b", "7999m"))
+    columns = node_columns(table, usage, {"b": {"unit": ["n/u: x"], "reserved": {"cpu": 80}}})
+    assert columns["cpu"] == [99, 0] and columns["pods"] == [1, 0], "as kubectl, nothing is rounded up to full"
+    assert (columns["unit"], columns["reserved"], columns["devices"]) == (["n/u: x", ""], [1, 0], [-1, -1])
 
 
 def test_pods_wait_in_the_order_of_the_queue_and_share_causes() -> None:

@@ -18,6 +18,7 @@ from wharfinger.controllers.registry import factories
 from wharfinger.install.components import UnknownComponent, chosen, components
 from wharfinger.install.manifests import manifests
 from wharfinger.install.options import InstallOptions
+from wharfinger.system import ENABLED
 from wharfinger.systems.scheduling_policy.rules import shipped
 
 
@@ -43,6 +44,16 @@ def named(documents: list[dict[str, Any]], kind: str) -> dict[str, dict[str, Any
 )
 def test_components_bring_what_they_need(asked: list[str], found: list[str]) -> None:
     assert [component.name for component in chosen(asked)] == found
+
+
+@pytest.mark.needs_system("placement", "resource_policy")
+def test_programs_leave_out_the_systems_that_are_not_installed() -> None:
+    """They have no right to read the objects of those, which an earlier installation may have left."""
+    for asked, systems in (("scheduler", ""), ("resource-policy", "resource_policy"), ("placement", "placement")):
+        for name, document in named(printed("--components", f"{asked},dashboard"), "Deployment").items():
+            (container,) = document["spec"]["template"]["spec"]["containers"]
+            found = {each["name"]: each["value"] for each in container.get("env", ())}
+            assert found == ({} if name == "wharfinger-dashboard" else {ENABLED: systems}), name
 
 
 def test_an_unknown_component_is_refused_by_name() -> None:

@@ -148,7 +148,7 @@ def test_an_upgrade_changes_what_the_values_change(helm: Helm, cluster: NodeClus
 def test_components_can_be_left_out_and_come_back(helm: Helm, cluster: NodeCluster, builds: Builds) -> None:
     definitions = {each for each in everything(cluster) if each[0] == DEFINITION}
     helm.change("upgrade", values(builds, 1, components=["scheduler", "resource-policy"]))
-    assert cluster.deployments() == ["wharfinger-controllers", "wharfinger-scheduler"]
+    assert cluster.deployments() == [f"wharfinger-{program}" for program in ("controllers", "scheduler", "webhook")]
     assert definitions <= everything(cluster)
     helm("rollback", RELEASE, "2", "--wait", "--timeout=5m")
     assert cluster.deployments() == [f"wharfinger-{program}" for program in PROGRAMS]

@@ -21,7 +21,7 @@ from tests.support import require
 
 from wharfinger.api.kinds.builtin import DEPLOYMENTS, PODS
 from wharfinger.client.connect import connect
-from wharfinger.system import DISABLED, GROUP, System
+from wharfinger.system import DISABLED, ENABLED, GROUP, System
 
 WHARF = [sys.executable, "-m", "wharfinger.cli.main"]
 SCENARIO = ROOT / "scenarios" / "basics" / "deployment-on-two-nodes.yaml"
@@ -163,9 +163,30 @@ def test_the_tests_of_the_core_pass(system: System) -> None:
     assert ran.returncode == 0, ran.stdout[-4000:]
 
 
-def test_an_unknown_system_to_leave_out_is_an_error() -> None:
+@pytest.mark.parametrize("variable", [DISABLED, ENABLED])
+def test_an_unknown_system_is_an_error(variable: str) -> None:
     done = subprocess.run(
-        [*WHARF, "version"], capture_output=True, text=True, env={**os.environ, DISABLED: "nonsense"}, check=False
+        [*WHARF, "version"], capture_output=True, text=True, env={**os.environ, variable: "nonsense"}, check=False
     )
     assert done.returncode == 2
-    assert done.stderr.startswith(f"Error: {DISABLED}: there is no system nonsense; installed are placement,")
+    assert done.stderr.startswith(f"Error: {variable}: there is no system nonsense; installed are placement,")
+
+
+@pytest.mark.parametrize(
+    ("given", "used"),
+    [
+        ({ENABLED: ""}, []),
+        ({ENABLED: "placement, reservation"}, ["placement", "reservation"]),
+        ({ENABLED: "placement,reservation", DISABLED: "placement"}, ["reservation"]),
+    ],
+)
+def test_only_named_systems_are_used_and_settings_of_others_ignored(given: dict[str, str], used: list[str]) -> None:
+    script = (
+        "from wharfinger.api.configuration import load_configuration\n"
+        "from wharfinger.system import systems\n"
+        "assert not load_configuration({'schedulingPolicy': {'mode': 'enforce'}}).blocks\n"
+        "print(*(system.name for system in systems()))\n"
+    )
+    env = {**os.environ, **given}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=env, check=True)
+    assert done.stdout.split() == used

@@ -10,3 +10,14 @@
 {{- if or (has "all" .Values.components) (has "dashboards" .Values.components) }}{{- $found = append $found "dashboards" }}{{- end -}}
 {{- toJson $found -}}
 {{- end -}}
+
+{{- define "wharfinger.systems" -}}
+{{- $components := include "wharfinger.components" . | fromJsonArray -}}
+{{- $found := list -}}
+{{- if has "reservation" $components }}{{- $found = append $found "reservation" }}{{- end -}}
+{{- if has "resource-policy" $components }}{{- $found = append $found "resource_policy" }}{{- end -}}
+{{- if has "resource-class" $components }}{{- $found = append $found "resource_class" }}{{- end -}}
+{{- if has "placement" $components }}{{- $found = append $found "placement" }}{{- end -}}
+{{- if has "scheduling-policy" $components }}{{- $found = append $found "scheduling_policy" }}{{- end -}}
+{{- join "," $found -}}
+{{- end -}}

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from wharfinger.api.fields import FieldError, describe, not_supported
 from wharfinger.api.kubernetes_version import SUPPORTED, KubernetesVersion, named_version
-from wharfinger.system import settings_key, systems
+from wharfinger.system import settings_key, systems, systems_left_out
 
 API_VERSION = "wharfinger.dev/v1alpha1"
 KIND = "WharfingerConfiguration"
@@ -87,6 +87,9 @@ class BadConfiguration(ValueError):
 
 
 def load_configuration(document: dict[str, Any]) -> Configuration:
+    """The settings of systems that are left out do not matter."""
+    ignored = {settings_key(name) for name in systems_left_out()}
+    document = {key: value for key, value in document.items() if key not in ignored}
     of_systems = {key: value for key, value in document.items() if key in settings_by_key()}
     errors = _faults(document, _known(), "")
     stated = document.get("kubernetesVersion")

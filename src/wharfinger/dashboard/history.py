@@ -108,7 +108,7 @@ def past_samples(
     columns = {name: each.sums() for name, each in counted.items()}
     for name in (CPU, MEMORY):
         pairs = zip(used[name].sums(), room[name].sums(), strict=True)
-        columns[name] = [round(100 * taken / has) if has else 0 for taken, has in pairs]
+        columns[name] = [100 * taken // has if has else 0 for taken, has in pairs]
     return [
         {"time": moment, **{name: column[number] for name, column in columns.items()}, "names": (), "fill": b""}
         for number, moment in enumerate(moments)

@@ -186,9 +186,9 @@ def frame(now: float, pods: Iterable[Document], nodes: Iterable[Document]) -> Do
 
 
 def share(used: Iterable[Mapping[str, int]], room: Iterable[Mapping[str, int]], resource: str) -> int:
-    """Percent of the room that is used."""
+    """Percent of the room that is used, rounded down."""
     total = sum(each.get(resource, 0) for each in room)
-    return round(100 * sum(each.get(resource, 0) for each in used) / total) if total else 0
+    return 100 * sum(each.get(resource, 0) for each in used) // total if total else 0
 
 
 def play_scenario(text: str, objects: list[Document], configuration: Configuration, seconds: float) -> Document:

@@ -22,6 +22,13 @@ def components() -> dict[str, InstallComponent]:
     return {component.name: component for component in found if component is not None}
 
 
+def systems_of(chosen: Iterable[InstallComponent]) -> list[str]:
+    """The names of the systems that these components bring, and of those that come without a component."""
+    names = {component.name for component in chosen}
+    own = ((system.name, system.installation().component) for system in ordered_systems())
+    return [name for name, component in own if component is None or component.name in names]
+
+
 def system_processes() -> dict[str, SystemProcess]:
     """The programs of the systems by name."""
     return {process.name: process for system in ordered_systems() for process in system.installation().processes}

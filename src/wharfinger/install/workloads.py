@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from wharfinger.api.registry import Document
+from wharfinger.install.components import systems_of
 from wharfinger.install.options import MANAGED_BY, NAME, InstallOptions, full_name, labelled, selector
+from wharfinger.system import ENABLED
 
 CONFIG_HASH = "wharfinger.dev/config-hash"
 METRICS_PORT, WEBHOOK_PORT, DASHBOARD_PORT = 10290, 9443, 8080
@@ -162,6 +164,7 @@ def _container(process: str, options: InstallOptions) -> Document:
         "name": process,
         "image": options.image,
         "args": _arguments(process, options),
+        **_environment(process, options),
         "ports": [{"name": port_name, "containerPort": number, "protocol": "TCP"}],
         "startupProbe": {"httpGet": live, "periodSeconds": 2, "failureThreshold": 150, "timeoutSeconds": 5},
         "livenessProbe": {"httpGet": live, "periodSeconds": 10, "failureThreshold": 6, "timeoutSeconds": 5},
@@ -174,6 +177,14 @@ def _container(process: str, options: InstallOptions) -> Document:
         },
         "volumeMounts": mounts,
     }
+
+
+def _environment(process: str, options: InstallOptions) -> Document:
+    """Programs leave out the systems that are not installed: they have no right to read their objects, which stay when an
+    upgrade installs fewer components. The dashboard reads with the rights of its users."""
+    if process == "dashboard":
+        return {}
+    return {"env": [{"name": ENABLED, "value": ",".join(systems_of(options.components))}]}
 
 
 def _arguments(process: str, options: InstallOptions) -> list[str]:

@@ -143,7 +143,7 @@ function Stat(props: { title: string; value: number; note: string; to: string })
 
 function Share(props: { title: string; resource: string; totals: Totals }): JSX.Element {
   const total = props.totals[props.resource] ?? { allocatable: 0, requested: 0 };
-  const percent = total.allocatable ? Math.round((100 * total.requested) / total.allocatable) : 0;
+  const percent = total.allocatable ? Math.floor((100 * total.requested) / total.allocatable) : 0;
   const text = `${amount(props.resource, total.requested)} of ${amount(props.resource, total.allocatable)}`;
   return (
     <section class="card s3 stat">

@@ -51,8 +51,9 @@ def totals(nodes: NodeRows, usage: NodeRequests) -> Document:
 
 
 def _percent(used: Mapping[str, int], has: Mapping[str, int], resource: str) -> int:
+    """Rounded down, as `kubectl describe node` does."""
     total = has.get(resource, 0)
-    return round(100 * used.get(resource, 0) / total) if total else 0
+    return 100 * used.get(resource, 0) // total if total else 0
 
 
 def _device_share(has: Mapping[str, int], used: Mapping[str, int], marks: Mapping[str, Any]) -> int:
@@ -65,7 +66,7 @@ def _device_share(has: Mapping[str, int], used: Mapping[str, int], marks: Mappin
     for device in marks.get("devices") or ():
         total += device["count"]
         taken += device["used"]
-    return round(100 * taken / total) if total else -1
+    return 100 * taken // total if total else -1
 
 
 def node_detail(name: str, visible: Visible, marks: Mapping[str, Any]) -> Document | None:

@@ -143,7 +143,7 @@ class JointBalance(JointResources):
         requested = [each.requested[row] for row in rows]
         found: Floats = _column(requested) + each.amounts
         found /= _column(capacities)
-        if any(used + each.most > capacity for used, capacity in zip(requested, capacities, strict=True)):
+        if min([capacity - used for used, capacity in zip(requested, capacities, strict=True)]) < each.most:
             np.minimum(found, _ONE, out=found)
         return found
 

@@ -75,7 +75,9 @@ class Using(Prepared, Overlays):
         self._not_met = self.refuse(unschedulable(NOT_MET))
         self._matched: dict[int, dict[int, ReservationHolding]] = {}  # by row and holding number
         self._row_of: dict[int, int] = {}  # row by holding number
-        self._nominated: dict[int, ReservationHolding | None] = {}  # by row, for the state of the tables read last
+        self._used = [tables.requested[number].cells for number, _ in self._wanted]
+        #: By row, with what was requested there of the resources that the pod requests.
+        self._nominated: dict[int, tuple[list[int], ReservationHolding | None]] = {}
         self._orders: dict[int, int] = {}  # lowest order by row
         self._unused_scores: dict[tuple[tuple[str, int], ...], int] = {}  # by the amounts of a reservation in no use
         self._mask: Bools = np.zeros(tables.capacity, dtype=np.bool_)
@@ -95,8 +97,8 @@ class Using(Prepared, Overlays):
         self._state = state
         if not self._read_holdings():
             self._match_all()
-        self._node_position = node_log.position
-        if self._nominated:
+        if self._node_position != node_log.position:
+            self._node_position = node_log.position
             self._nominated.clear()
 
     def _read_holdings(self) -> bool:
@@ -125,6 +127,7 @@ class Using(Prepared, Overlays):
         self._mask[:] = False
         self._row_of.clear()
         self._orders.clear()
+        self._nominated.clear()
         for number in self._classes:
             for holding in self._ledger.of_class.get(number, {}).values():
                 self._enter(holding)
@@ -135,6 +138,7 @@ class Using(Prepared, Overlays):
             self._row_of[holding.number] = row
             self._matched.setdefault(row, {})[holding.number] = holding
             self._mask[row] = True
+            self._nominated.pop(row, None)
             if holding.order:
                 self._orders[row] = min(self._orders.get(row, holding.order), holding.order)
 
@@ -142,6 +146,7 @@ class Using(Prepared, Overlays):
         row = self._row_of.pop(number)
         matched = self._matched[row]
         gone = matched.pop(number)
+        self._nominated.pop(row, None)
         if not matched:
             del self._matched[row]
             self._mask[row] = False
@@ -183,11 +188,13 @@ class Using(Prepared, Overlays):
         matched = self._matched.get(row)
         if not matched:
             return None
-        if row in self._nominated:
-            return self._nominated[row]
+        used = [each[row] for each in self._used]
+        known = self._nominated.get(row)
+        if known is not None and known[0] == used:
+            return known[1]
         fitting = [holding for holding in matched.values() if self._fits(holding, row)]
         chosen = fitting[0] if len(fitting) == 1 else self._preferred(fitting) if fitting else None
-        self._nominated[row] = chosen
+        self._nominated[row] = used, chosen
         return chosen
 
     def _preferred(self, fitting: Sequence[ReservationHolding]) -> ReservationHolding:
