@@ -161,13 +161,15 @@ def test_uninstalling_leaves_only_definitions_and_the_namespace(
     cluster.kubectl("delete", "namespace", SPACE, "--timeout=120s")
     cluster.run_wharf("uninstall", "--keep-definitions", "--yes", cluster=True)
     helm("uninstall", RELEASE, "--wait", "--timeout=2m")
-    expected = {("Namespace", "", OURS)}
+    found = cluster.items("/apis/apiextensions.k8s.io/v1/customresourcedefinitions")
+    kinds = {DEFINITION, *(each["spec"]["names"]["kind"] for each in found)}
+    groups = {each["spec"]["group"] for each in found}
+    expected = {("Namespace", "", OURS), ("ConfigMap", OURS, "kube-root-ca.crt"), ("ServiceAccount", OURS, "default")}
 
     def left() -> set[tuple[str, str, str]]:
         made = everything(cluster) - before - expected
-        shared = {("ConfigMap", OURS, "kube-root-ca.crt"), ("ServiceAccount", OURS, "default")}
-        return {each for each in made if each[0] != DEFINITION} - shared
+        served = {each for each in made if each[0] == "APIService" and each[2].partition(".")[2] in groups}
+        return {each for each in made - served if each[0] not in kinds}
 
     cluster.until(lambda: not left(), "everything else is gone")
-    found = cluster.items("/apis/apiextensions.k8s.io/v1/customresourcedefinitions")
     assert found and all(each["spec"].get("conversion", {}).get("strategy") != "Webhook" for each in found)
