@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.apiserver.running import Api, config_map
+from tests.apiserver.running import Api, config_map, pod
 
 REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
 POLICIES, BINDINGS = f"{REGISTRATION}/validatingadmissionpolicies", f"{REGISTRATION}/validatingadmissionpolicybindings"
@@ -113,6 +113,16 @@ def test_errors_are_handled_by_the_failure_policy(
         assert answer.message.endswith(
             "expression 'object.data.missing == '1'' resulted in error: no such key: missing"
         )
+
+
+def test_commands_in_containers_can_be_restricted(api: Api, base: str, enforce: Enforce) -> None:
+    rule = {"operations": ["CONNECT"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods/exec"]}
+    enforce("object.command[0] != 'sh'", matchConstraints={"resourceRules": [rule]})
+    api.create(f"{base}/pods", pod("web"))
+    refused = api.ask("POST", f"{base}/pods/web/exec?command=sh&command=-c")
+    assert refused.status == 422
+    assert refused.message.endswith("denied request: failed expression: object.command[0] != 'sh'")
+    assert "does not have a host assigned" in api.ask("POST", f"{base}/pods/web/exec?command=ls").message
 
 
 def test_warnings_let_the_write_pass(api: Api, base: str, enforce: Enforce, namespace: str) -> None:

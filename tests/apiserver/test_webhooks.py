@@ -423,3 +423,47 @@ def test_scaling_is_reviewed_and_mutated_as_a_scale(
     assert (asked["object"]["kind"], asked["object"]["spec"]) == ("Scale", {"replicas": 9})
     assert (asked["oldObject"]["kind"], asked["oldObject"]["spec"]) == ("Scale", {"replicas": 1})
     assert api.get(f"{apps}/web")["spec"]["template"]["spec"]["containers"][0]["image"] == "nginx"
+
+
+CONNECTIONS = ["pods/exec", "pods/attach", "pods/portforward", "pods/proxy"]
+
+
+@pytest.mark.parametrize(
+    ("subresource", "query", "options"),
+    [
+        ("exec", "command=ls&command=-l&container=main&stdout=true", {"command": ["ls", "-l"], "container": "main"}),
+        ("attach", "stdout=true", {}),
+        ("portforward", "ports=80&ports=81", {"ports": [80, 81]}),
+        ("proxy/metrics", "", {"path": "/metrics"}),
+    ],
+)
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_connections_can_be_denied(
+    api: Api,
+    base: str,
+    hook: Hook,
+    register: Callable[..., None],
+    method: str,
+    subresource: str,
+    query: str,
+    options: dict[str, Any],
+) -> None:
+    rule = {"operations": ["CONNECT"], "apiGroups": [""], "apiVersions": ["v1"], "resources": CONNECTIONS}
+    api.create(f"{base}/pods", pod("web"))
+    register(rules=[rule])
+    hook.decide = lambda request: {"allowed": False, "status": {"message": "no visitors"}}
+    answer = api.ask(method, f"{base}/pods/web/{subresource}?{query}")
+    assert (answer.status, answer.message) == (
+        400,
+        'admission webhook "check.example.com" denied the request: no visitors',
+    )
+    (asked,) = hook.asked
+    kind = {"exec": "PodExecOptions", "attach": "PodAttachOptions", "portforward": "PodPortForwardOptions"}.get(
+        subresource, "PodProxyOptions"
+    )
+    assert (asked["operation"], asked["kind"]["kind"], asked["name"]) == ("CONNECT", kind, "web")
+    assert asked["subResource"] == subresource.partition("/")[0]
+    streams = {"stdout": True} if "stdout" in query else {}
+    assert asked["object"] == {"kind": kind, "apiVersion": "v1", **streams, **options}
+    hook.decide = lambda request: {"allowed": True}
+    assert "no visitors" not in api.ask(method, f"{base}/pods/web/{subresource}?{query}").data.decode()

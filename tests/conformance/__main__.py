@@ -8,9 +8,9 @@
     python -m tests.conformance --kubeconfig FILE --containers
                                                          all specs, on a control plane with real nodes
 
-Prints a table, and ends with 1 where a spec failed that `failing.txt` does not list. `impossible.txt` lists the specs
-that need a container runtime or a real network, which simulated nodes do not have, and `impossible_on_node.txt` those of
-them that a real node does not make possible.
+Prints a table, and ends with 1 where a spec failed that `failing.txt` (with a real node, `failing_on_node.txt`) does not
+list. `impossible.txt` lists the specs that need a container runtime or a real network, which simulated nodes do not have,
+and `impossible_on_node.txt` those of them that a real node does not make possible.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def main() -> None:
         wanted = [name for name in wanted if name in quick]
     if arguments.real_node:
         wanted = [name for name in wanted if name in listed("impossible.txt")]
-        impossible = listed("impossible_on_node.txt")
+        impossible, known = listed("impossible_on_node.txt"), listed("failing_on_node.txt")
     possible = [name for name in wanted if name not in impossible]
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
@@ -240,7 +240,7 @@ def report(
     print(f"\n{len(results)} specs in {seconds / 60:.0f} minutes.")
     mended = sorted(name for name in known if name in results and results[name].passed)
     for name in mended:
-        print(f"Passed, but listed in failing.txt: {name}")
+        print(f"Passed, but listed as failing: {name}")
     return [name for name in failures if name not in known]
 
 

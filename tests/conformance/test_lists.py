@@ -16,8 +16,9 @@ def test_every_spec_is_in_one_list_with_a_reason() -> None:
     assert not set(impossible) & set(failing)
     assert not set(quick) & (set(impossible) | set(failing))
     assert impossible and quick
-    on_node = listed("impossible_on_node.txt")
-    assert set(on_node) <= set(impossible) and all(on_node.values())
+    on_node, failing_there = listed("impossible_on_node.txt"), listed("failing_on_node.txt")
+    assert {*on_node, *failing_there} <= set(impossible) and all((*on_node.values(), *failing_there.values()))
+    assert not set(on_node) & set(failing_there)
 
 
 def test_every_listed_spec_exists() -> None:
@@ -25,7 +26,7 @@ def test_every_listed_spec_exists() -> None:
     if not program.exists():
         missing("conformance", "python -m tests.kubernetes.binaries e2e.test makes it")
     known = set(chosen(program, AREAS, []))
-    for name in ("impossible.txt", "impossible_on_node.txt", "failing.txt", "quick.txt"):
+    for name in ("impossible.txt", "impossible_on_node.txt", "failing.txt", "failing_on_node.txt", "quick.txt"):
         assert set(listed(name)) <= known
 
 

@@ -163,12 +163,13 @@ def test_verdicts_come_some_at_once_and_all_soon_after(each_takes: float) -> Non
             spent[0] += each_takes
             return {"verdict": "never", "because": f"revision {revision[0]}", "reasons": []}
 
-        verdicts = Verdicts(judge, lambda: revision[0], told.append, lambda: loop.time() + spent[0])
+        verdicts = Verdicts(judge, lambda: revision[0], told.append, loop.time, lambda: spent[0])
         state = ClusterState(HttpClient(ClusterAccess("https://127.0.0.1:1")), registry())
         for number in range(100):
             state.usage.pod_changed(None, waiting(number))
         rows = waiting_pods(state.usage, verdicts)
         assert len(rows) == 100 and len(judged) == round(AT_ONCE / each_takes)
+        assert [row["verdict"] for row in rows].count("unjudged") == 100 - len(judged)
         await asyncio.sleep(ASKED / 2)
         assert len(judged) == 100 and told, "the others follow, and whoever looks is told"
         assert [row["because"] for row in waiting_pods(state.usage, verdicts)] == ["revision 1"] * 100

@@ -100,6 +100,15 @@ def _gap_ignored(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Informer, "_list_all", kept)
 
 
+def _used_twice(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ReservationHolding, "used_up", property(lambda self: False))
+    patch.setattr(ReservationHolding, "usable", lambda self: not self.closed)
+
+
+def _victims_of_equal_priority(tables: Tables, pod: Any, row: int, plugins: Any, sparing: Any) -> list[Any]:
+    return [each for each in tables.pods_on[row].values() if each.priority <= (pod.spec.priority or 0)]
+
+
 def _no_nomination(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SchedulingCycle, "_preempt", _preempting_at_once)
 
@@ -299,7 +308,7 @@ MUTATIONS = (
     Mutation(
         "used-twice",
         "a reservation for one pod accepts several",
-        _set(ReservationHolding, "used_up", property(lambda self: False)),
+        _used_twice,
         34,
         "reserved-means-reserved",
     ),
@@ -345,7 +354,7 @@ MUTATIONS = (
     Mutation(
         "equals-preempted",
         "pods of equal priority are victims",
-        _set("wharfinger.engine.victims", "lower", lambda victim, pod: victim.priority <= (pod.spec.priority or 0)),
+        _set("wharfinger.engine.preemption", "possible_victims", _victims_of_equal_priority),
         0,
         "preemption",
     ),

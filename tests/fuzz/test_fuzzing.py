@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from tests.fuzz.mutations import MUTATIONS, STEPS, mutated
 
 from wharfinger.cli.main import wharf
 from wharfinger.cli.scenario_runs import run_file
+from wharfinger.controllers.pod_owner import PodOwner
 from wharfinger.fuzz.campaign import run_seed
 from wharfinger.fuzz.playing import play_seed
 from wharfinger.fuzz.profiles import PROFILES
@@ -27,6 +29,12 @@ def written(seed: int, steps: int) -> tuple[int, int, list[str]]:
 def test_a_seed_gives_the_same_history_to_the_byte() -> None:
     assert written(4, 60) == written(4, 60)
     assert written(4, 20) != written(5, 20)
+
+
+def test_nothing_of_a_history_stays_in_memory() -> None:
+    before = sum(isinstance(each, PodOwner) for each in gc.get_objects())
+    play_seed(4, 10, PROFILES["default"])
+    assert sum(isinstance(each, PodOwner) for each in gc.get_objects()) == before
 
 
 @pytest.mark.parametrize("profile", PROFILES)

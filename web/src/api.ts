@@ -12,7 +12,7 @@ export interface Reason {
   final: boolean;
 }
 
-export type Verdict = "never" | "waiting" | "now" | "held" | "elsewhere";
+export type Verdict = "never" | "waiting" | "now" | "held" | "elsewhere" | "unjudged";
 
 export interface WaitingPod extends Place {
   workload: string;

@@ -42,6 +42,7 @@ const VERDICTS: Record<Verdict, [string, string]> = {
   now: ["can start", "good"],
   held: ["held back", "note"],
   elsewhere: ["other scheduler", "note"],
+  unjudged: ["being judged", ""],
 };
 
 export function VerdictBadge(props: { verdict: Verdict }): JSX.Element {

@@ -19,6 +19,7 @@ from wharfinger.api.kinds.builtin import NODES, PODS
 from wharfinger.api.registry import Document
 from wharfinger.api.selectors import FieldRequirement
 from wharfinger.api.times import BadTime, parse_time
+from wharfinger.apiserver.connection_reviews import review_connection
 from wharfinger.apiserver.exchange import ApiExchange
 from wharfinger.apiserver.kubelet_proxy import KubeletProxy
 from wharfinger.apiserver.request_info import QueryParameters, RequestInfo
@@ -164,6 +165,7 @@ class PodStreams:
         asked = Attributes(exchange.user, "create", "", "pods", info.subresource, info.name, info.namespace)
         if not self.allowed(asked).allowed:
             raise asked.forbidden()
+        await review_connection(self.store.chain, exchange, info)
         pod = (await self.store.get(PODS, info.name, info.namespace)).document()
         path = f"/{_PATHS[info.subresource]}/{info.namespace}/{info.name}"
         if info.subresource != "portforward":

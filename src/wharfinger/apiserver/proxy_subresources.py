@@ -15,6 +15,7 @@ from urllib.parse import quote
 from wharfinger.api.errors import BadRequest, ServiceUnavailable, not_found
 from wharfinger.api.kinds.builtin import ENDPOINTS, NODES, PODS, SERVICES
 from wharfinger.api.registry import Document, Resource
+from wharfinger.apiserver.connection_reviews import review_connection
 from wharfinger.apiserver.exchange import ApiExchange
 from wharfinger.apiserver.kubelet_proxy import KubeletProxy, ProxyTarget
 from wharfinger.apiserver.request_info import RequestInfo
@@ -47,6 +48,7 @@ class ProxySubresources:
     kubelets: KubeletProxy
 
     async def serve(self, exchange: ApiExchange, info: RequestInfo) -> None:
+        await review_connection(self.store.chain, exchange, info)
         match info.plural:
             case "nodes":
                 target = self._node(info)

@@ -6,7 +6,7 @@ import asyncio
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar
-from weakref import WeakKeyDictionary
+from weakref import WeakValueDictionary
 
 from wharfinger.api.errors import ApiError, NotFound, is_terminating_namespace
 from wharfinger.api.keys import ObjectKey
@@ -30,7 +30,8 @@ reconciling grows with the number of pods."""
 class OwnedPods:
     """Passes changes of pods on to the controllers that they concern: those of their owner's kind, or for orphans all."""
 
-    _known: ClassVar[WeakKeyDictionary[Informer[Pod], OwnedPods]] = WeakKeyDictionary()
+    # By the id of the informer, whose handlers keep it, and which it keeps by its controllers: both go together.
+    _known: ClassVar[WeakValueDictionary[int, OwnedPods]] = WeakValueDictionary()
 
     def __init__(self) -> None:
         self._all: list[PodOwner] = []
@@ -38,9 +39,9 @@ class OwnedPods:
 
     @classmethod
     def of(cls, pods: Informer[Pod]) -> OwnedPods:
-        found = cls._known.get(pods)
+        found = cls._known.get(id(pods))
         if found is None:
-            found = cls._known[pods] = OwnedPods()
+            found = cls._known[id(pods)] = OwnedPods()
             pods.add_handler(found._added, found._updated, found._deleted)
         return found
 

@@ -50,7 +50,7 @@ class Dashboard:
         self.verdicts = Verdicts(
             follower.verdict, lambda: follower.revision, lambda namespace: self.state.announce(PODS, namespace)
         )
-        follower.start()
+        follower.start(lambda: self.state.announce(PODS, ""))
 
     async def stop(self) -> None:
         if self.verdicts is not None:
@@ -67,10 +67,9 @@ class Dashboard:
         return await Visible.of(self.state, caller.rights, resources)
 
     async def verdicts_for(self, caller: Caller) -> Verdicts | None:
-        """Verdicts on pods, for callers who may see everything that an explanation is made of."""
-        if self.follower is None or not self.follower.ready or not await self.sees_all(caller):
-            return None
-        return self.verdicts
+        """Verdicts on pods, for callers who may see everything that an explanation is made of. There are none yet while
+        the cluster is loaded."""
+        return self.verdicts if await self.sees_all(caller) else None
 
     async def sees_all(self, caller: Caller) -> bool:
         answers = [await caller.rights.may("list", each) for each in (PODS, NODES)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -43,11 +43,13 @@ class Follower:
             profile.MEMORY = ANSWERS
         self._loading: asyncio.Task[None] | None = None
 
-    def start(self) -> None:
-        self._loading = asyncio.create_task(self._load(), name="dashboard follower")
+    def start(self, loaded: Callable[[], None] = lambda: None) -> None:
+        """Loads the cluster and calls back when explanations can be had."""
+        self._loading = asyncio.create_task(self._load(loaded), name="dashboard follower")
 
-    async def _load(self) -> None:
+    async def _load(self, loaded: Callable[[], None]) -> None:
         await self._scheduler.load()
+        loaded()
         freeze_heap()  # a collection that looked at every object of a large cluster would stop all answers
 
     async def stop(self) -> None:

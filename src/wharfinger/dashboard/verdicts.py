@@ -16,8 +16,8 @@ from wharfinger.client.tasks import cancel
 
 Judge = Callable[[str, str], Document]
 
-AT_ONCE = 0.03  # seconds of judging for one answer
-SLICE = 0.01  # seconds of judging in a row beside other work, and...
+AT_ONCE = 0.03  # seconds of processor time that judging may take for one answer
+SLICE = 0.01  # the same for judging in a row beside other work, and...
 PAUSE = 0.04  # ...the seconds between
 ASKED = 30.0  # seconds after the last question in which verdicts are kept current
 
@@ -38,17 +38,19 @@ class Verdicts:
         judge: Judge,
         revision: Callable[[], int],
         changed: Callable[[str], None],
-        now: Callable[[], float] = time.perf_counter,
+        now: Callable[[], float] = time.monotonic,
+        spent: Callable[[], float] = time.thread_time,
     ) -> None:
-        self._judge, self._revision, self._changed, self._now = judge, revision, changed, now
+        self._judge, self._revision, self._changed = judge, revision, changed
+        self._now, self._spent = now, spent
         self._kept: dict[Hashable, KeptVerdict] = {}
         self._refreshing: asyncio.Task[None] | None = None
-        self._until = 0.0  # until when an answer that is in progress may judge
+        self._until = 0.0  # the processor time up to which an answer that is in progress may judge
         self._asked = 0.0
 
     def begin(self) -> None:
         """An answer begins: it may judge for a while."""
-        self._until = self._now() + AT_ONCE
+        self._until = self._spent() + AT_ONCE
 
     def get(self, key: Hashable, pod: ObjectKey) -> Document | None:
         """The verdict on the pods of a key, which all have the same needs; None if it is not known yet."""
@@ -57,7 +59,7 @@ class Verdicts:
         if kept is None:
             kept = self._kept[key] = KeptVerdict(pod, -1, None, now)
         kept.pod, kept.asked = pod, now
-        if kept.revision != self._revision() and now < self._until:
+        if kept.revision != self._revision() and self._spent() < self._until:
             self._renew(kept)
         return kept.answer
 
@@ -86,9 +88,9 @@ class Verdicts:
 
     def _refresh_some(self) -> bool:
         """Judges for a moment, the oldest verdict first; returns whether all are up to date."""
-        began, told, complete = self._now(), set[str](), True
+        began, told, complete = self._spent(), set[str](), True
         for kept in self._stale():
-            if self._now() - began >= SLICE:
+            if self._spent() - began >= SLICE:
                 complete = False
                 break
             before = kept.answer

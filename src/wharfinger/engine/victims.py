@@ -42,8 +42,7 @@ def possible_victims(
     tables: Tables, pod: Pod, row: int, plugins: Sequence[Plugin], sparing: dict[int, frozenset[str]]
 ) -> list[PodOnNode]:
     """The pods of lower priority that may be evicted from a row; plugins that spare some are noted in `sparing`."""
-    priority = pod.spec.priority or 0
-    found = [each for each in tables.pods_on[row].values() if each.priority < priority]
+    found = [each for each in tables.pods_on[row].values() if lower(each, pod)]
     if plugins:
         keepers = [spared_by(plugins, pod, each) for each in found]
         if any(keepers):

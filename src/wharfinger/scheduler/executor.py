@@ -53,7 +53,9 @@ class Executor:
         recorder: EventRecorder | None = None,
         metrics: SchedulerMetrics | None = None,
         bind_concurrency: int,
+        writes: bool = True,
     ) -> None:
+        self._writes = writes
         self.work = asyncio.Event()  # set when there may be something to schedule
         self._state = state
         self._recorder = recorder
@@ -78,9 +80,11 @@ class Executor:
         }
 
     def carry_out(self) -> None:
-        """Starts everything that the state has asked for since the last call."""
+        """Starts everything that the state has asked for since the last call, unless nothing is to be written."""
         if self._state.outbox:
-            self._carry_out_all(self._state.outbox.take())
+            instructions = self._state.outbox.take()
+            if self._writes:
+                self._carry_out_all(instructions)
 
     def _carry_out_all(self, instructions: Iterable[Instruction]) -> None:
         handlers = self._handlers

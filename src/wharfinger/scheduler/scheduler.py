@@ -49,6 +49,7 @@ class SchedulerOptions(msgspec.Struct, frozen=True):
     nodes: Requirements = ()  # only the nodes that these labels select are ours
     bind_concurrency: int = 64
     owns_process: bool = False  # whether it may tune the garbage collector
+    writes: bool = True  # False: for questions about a cluster; what it finds to do is left to the one that decides
     rng: random.Random | None = None  # varies the waits of informers after failures
 
 
@@ -96,6 +97,7 @@ class Scheduler:
             recorder=recorder,
             metrics=metrics,
             bind_concurrency=options.bind_concurrency,
+            writes=options.writes,
         )
 
     # -- running

@@ -93,7 +93,7 @@ async def explain_pod(
     `every_node`, plugins tell what they have to say about all nodes that refuse it, not only about the nearest."""
     from wharfinger.scheduler.scheduler import Scheduler, SchedulerOptions
 
-    scheduler = Scheduler(client, clock, configuration, registry, SchedulerOptions(seed=seed))
+    scheduler = Scheduler(client, clock, configuration, registry, SchedulerOptions(seed=seed, writes=False))
     await scheduler.load()
     try:
         pod = scheduler.pod(namespace, name)

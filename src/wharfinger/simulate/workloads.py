@@ -105,7 +105,7 @@ async def explain_workload(
     if lacking and not refusal:
         refusal = await _failed_creation(client, workload)
         imagined = [] if refusal else imagined
-    scheduler = Scheduler(client, clock, configuration, registry, SchedulerOptions())
+    scheduler = Scheduler(client, clock, configuration, registry, SchedulerOptions(writes=False))
     await scheduler.load()
     try:
         engine = scheduler.engine

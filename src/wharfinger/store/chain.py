@@ -81,6 +81,16 @@ class Chain:
         for remote in self.remote_validating:
             _take(await remote.review(request), request, warnings)
 
+    async def connect(self, request: Request, warnings: list[str]) -> None:
+        """Reviews a request that opens a connection. Only rules that users write can concern it: policies and webhooks."""
+        for mutator in self.remote_mutating:
+            _take(await mutator.review(request, lambda: None), request, warnings)
+        for reviewer in self.validating:
+            if getattr(reviewer, "connects", False):
+                _take(reviewer.review(request), request, warnings)
+        for remote in self.remote_validating:
+            _take(await remote.review(request), request, warnings)
+
     def finish(self, request: Request, warnings: list[str]) -> None:
         self._decide("final", self.final, request, warnings)
 

@@ -127,6 +127,7 @@ export function Overview(): JSX.Element {
 
 function waitingNote(found: Answer): string {
   if (!found.counts.waiting) return "nothing waits";
+  if (found.causes.some((cause) => cause.verdict === "unjudged")) return "some are still being judged";
   const never = found.causes.filter((cause) => cause.verdict === "never").reduce((sum, cause) => sum + cause.count, 0);
   return never ? `${never.toLocaleString("en")} can never start as things are` : "all can start when there is room";
 }

@@ -60,6 +60,8 @@ class PolicyDenial(msgspec.Struct, frozen=True):
 class PolicyReviewer:
     """Validating: evaluates every policy that has a binding."""
 
+    connects = True  # also reviews requests that open connections
+
     def __init__(self, store: Store, authorize: Authorize) -> None:
         self._store = store
         self._authorize = authorize

@@ -16,6 +16,14 @@ from wharfinger.store.versions import copy, incoming, outgoing, stored_as_is
 
 _OPTIONS = {"CREATE": "CreateOptions", "UPDATE": "UpdateOptions", "DELETE": "DeleteOptions"}
 _POSTED = {"binding": ("", "v1", "Binding"), "eviction": ("policy", "v1", "Eviction")}
+_CONNECTED = {  # by plural and subresource: the kind of the options
+    ("pods", "exec"): "PodExecOptions",
+    ("pods", "attach"): "PodAttachOptions",
+    ("pods", "portforward"): "PodPortForwardOptions",
+    ("pods", "proxy"): "PodProxyOptions",
+    ("services", "proxy"): "ServiceProxyOptions",
+    ("nodes", "proxy"): "NodeProxyOptions",
+}
 _SCALE = ("autoscaling", "v1", "Scale")
 _HIDDEN_OF_NAMESPACES = ("managedFields", "ownerReferences", "selfLink")
 
@@ -46,7 +54,14 @@ def admission_request(request: Request, matched: Resource, uid: str = "") -> Doc
     return {key: value for key, value in document.items() if value != "" or key == "uid"}
 
 
+def connected_kind(resource: Resource, subresource: str) -> str | None:
+    """The kind of the options with which a connection is opened; None for other requests."""
+    return None if resource.group else _CONNECTED.get((resource.plural, subresource))
+
+
 def _kind(resource: Resource, subresource: str) -> Document:
+    if (options := connected_kind(resource, subresource)) is not None:
+        return {"group": "", "version": "v1", "kind": options}
     own = _SCALE if subresource == "scale" else (resource.group, resource.version, resource.kind)
     group, version, kind = _POSTED.get(subresource, own)
     return {"group": group, "version": version, "kind": kind}
@@ -67,7 +82,7 @@ def _options(request: Request) -> Document | None:
 def as_matched(document: Document | None, registry: Registry, matched: Resource, subresource: str) -> Document | None:
     """An object of the request, converted from the storage version to the version that the rule matched."""
     kind = registry.of_plural(matched.group, matched.plural)
-    if document is None or subresource in _POSTED or kind is None:
+    if document is None or subresource in _POSTED or kind is None or connected_kind(matched, subresource):
         return document
     if subresource == "scale":
         return scale_of(kind, document)
@@ -79,7 +94,7 @@ def as_matched(document: Document | None, registry: Registry, matched: Resource,
 def as_stored(document: Document, registry: Registry, matched: Resource, request: Request) -> Document:
     """The reverse of `as_matched`."""
     kind = registry.of_plural(matched.group, matched.plural)
-    if kind is None or request.subresource in _POSTED:
+    if kind is None or request.subresource in _POSTED or connected_kind(matched, request.subresource):
         return document
     if request.subresource == "scale" and request.object is not None:
         version = request.object["metadata"].get("resourceVersion")

@@ -11,6 +11,7 @@ from wharfinger.dashboard.usage import NodeRequests
 from wharfinger.dashboard.verdicts import Verdicts
 from wharfinger.dashboard.views.objects import created, place, scheduling_message, workload
 
+UNJUDGED = "unjudged"  # the verdict until there is one
 _COUNT = re.compile(r"\b\d+ (?=[A-Z]|node\(s\))")
 _OF = re.compile(r"^\d+/\d+ nodes are available: ")
 
@@ -37,7 +38,7 @@ def waiting_pods(usage: NodeRequests, verdicts: Verdicts | None) -> list[Documen
                 "message": message,
                 "cpu": amounts.get(CPU, 0),
                 "memory": amounts.get(MEMORY, 0),
-                **(judged or _told(message)),
+                **(judged or (_told(message) if verdicts is None else _told(message, UNJUDGED))),
             }
         )
     if verdicts is not None:
@@ -45,9 +46,9 @@ def waiting_pods(usage: NodeRequests, verdicts: Verdicts | None) -> list[Documen
     return rows
 
 
-def _told(message: str) -> Document:
+def _told(message: str, verdict: str = "waiting") -> Document:
     """What is known without judging: only what the scheduler said."""
-    return {"verdict": "waiting", "because": cause_of(message) or "the scheduler has not tried it yet", "reasons": []}
+    return {"verdict": verdict, "because": cause_of(message) or "the scheduler has not tried it yet", "reasons": []}
 
 
 def _order(pod: Document) -> tuple[int, float, str]:

@@ -94,7 +94,7 @@ async def explain_reservation(
     from wharfinger.systems.reservation.scheduling.items import ReservationItems
 
     settings = profiles.load(configuration.scheduler, settings=configuration)
-    scheduler = Scheduler(client, clock, settings, registry, SchedulerOptions())
+    scheduler = Scheduler(client, clock, settings, registry, SchedulerOptions(writes=False))
     await scheduler.load()
     try:
         items = scheduler.state.kinds.others[RESERVATIONS.kind]

@@ -139,7 +139,7 @@ class ReservationHolding:
 
     def usable(self) -> bool:
         """Whether it accepts another consumer, regardless of size."""
-        return not (self.closed or (self.once and (self.spent or self.consumers)))
+        return not (self.closed or self.used_up)
 
     @property
     def used_up(self) -> bool:
