@@ -96,6 +96,13 @@ class Servers:
         api.create(CRDS, definition(namespace, webhook(converter, *versions)))
         wait_for(lambda: conditions(api, self.name).get("Established") == "True")
 
+    def store_as_v2(self, definition: Document) -> None:
+        path = f"{CRDS}/{self.name}"
+        version = self._api.get(path)["metadata"]["resourceVersion"]
+        changed = {**definition, "metadata": {**definition["metadata"], "resourceVersion": version}}
+        wait_for(lambda: self._api.ask("PUT", path, changed).status == 200)
+        wait_for(lambda: self._api.get(path)["status"]["storedVersions"] == ["v1", "v2"])
+
     def close(self) -> None:
         """Removes the kind: other tests list all that there are, and nobody converts it any more."""
         self._api.ask("DELETE", f"{CRDS}/{self.name}")
@@ -272,11 +279,7 @@ def test_objects_of_a_former_storage_version_are_converted(
     api: Api, servers: Servers, converter: Converter, namespace: str
 ) -> None:
     api.create(servers.v1, old())
-    current = api.get(f"{CRDS}/{servers.name}")
-    changed = definition(namespace, webhook(converter), storage="v2")
-    changed["metadata"] = {**changed["metadata"], "resourceVersion": current["metadata"]["resourceVersion"]}
-    wait_for(lambda: api.ask("PUT", f"{CRDS}/{servers.name}", changed).status == 200)
-    wait_for(lambda: api.get(f"{CRDS}/{servers.name}")["status"]["storedVersions"] == ["v1", "v2"])
+    servers.store_as_v2(definition(namespace, webhook(converter), storage="v2"))
     assert api.get(f"{servers.v2}/s")["spec"] == {"host": "localhost", "port": "1234"}
     merge = "application/merge-patch+json"
     assert api.ask("PATCH", f"{servers.v1}/s", {"metadata": {"labels": {"a": "b"}}}, media=merge).status == 200
@@ -284,6 +287,20 @@ def test_objects_of_a_former_storage_version_are_converted(
     converter.close()
     shown = api.get(f"{servers.v2}/s")
     assert (shown["spec"]["host"], shown["metadata"]["labels"]) == ("localhost", {"a": "b"})
+
+
+def test_a_kind_goes_once_its_objects_can_be_converted(
+    api: Api, servers: Servers, converter: Converter, namespace: str
+) -> None:
+    api.create(servers.v1, old())
+    servers.store_as_v2(definition(namespace, webhook(converter), storage="v2"))
+    sound, converter.spoil = converter.spoil, lambda answer: answer["response"].update(uid="another")
+    asked = len(converter.asked)
+    api.ask("DELETE", f"{CRDS}/{servers.name}")
+    wait_for(lambda: len(converter.asked) > asked)
+    assert api.get(f"{CRDS}/{servers.name}")["metadata"]["deletionTimestamp"]
+    converter.spoil = sound
+    wait_for(lambda: api.ask("GET", f"{CRDS}/{servers.name}").status == 404)
 
 
 def test_objects_are_validated_in_the_version_in_which_they_are_given(api: Api, servers: Servers) -> None:

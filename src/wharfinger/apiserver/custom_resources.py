@@ -162,7 +162,10 @@ class CustomResources:
         """Deletes all objects of the kind, then removes the finalizer from the definition."""
         kind = self._own.get(name)
         while kind is not None:
-            await self._store.delete_collection(kind.storage)
+            try:
+                await self._store.delete_collection(kind.storage)
+            except ApiError as error:  # such as that of a conversion webhook, which may come back
+                log.warning("not all objects of %s are deleted: %s", name, error)
             if not any(True for _ in self._store.scan(kind.storage)):
                 break
             await asyncio.sleep(_SWEEP)
