@@ -11,7 +11,7 @@ EMPTY :=
 SPACE := $(EMPTY) $(EMPTY)
 COMMA := ,
 
-.PHONY: help run web test test-web test-without-systems test-kubernetes test-predictions test-scenarios-embedded test-solver test-node test-node-whole test-conformance test-conformance-node bench-kubernetes bench-dashboard bench-memory bench-instructions image chart reference docs man release check-wheels test-pythons lint format setup bench fuzz fuzz-api fuzz-campaign fuzz-kills soak lock clean
+.PHONY: help run web test test-web test-without-systems test-kubernetes test-predictions test-scenarios-embedded test-solver test-node test-node-whole test-conformance test-conformance-node bench-kubernetes bench-apiserver bench-dashboard bench-memory bench-instructions image chart reference docs man release check-wheels test-pythons lint format setup bench fuzz fuzz-api fuzz-campaign fuzz-kills soak lock clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -74,6 +74,10 @@ test-solver:  ## repacking and capacity with OR-Tools, which needs an older prot
 
 bench-kubernetes: $(READY)  ## side by side with the stock scheduler on a real API server: NODES=5000 PODS=10000
 	@$(BIN)/python -m tests.kubernetes.bench --nodes $(or $(NODES),5000) --pods $(or $(PODS),10000)
+
+bench-apiserver: $(READY)  ## our API server and kube-apiserver with etcd under one client: NODES=1000 STORED=100000 PODS=5000 WATCHERS=100
+	@$(BIN)/python -m tests.kubernetes.bench_apiserver --nodes $(or $(NODES),1000) --stored $(or $(STORED),100000) \
+	  --pods $(or $(PODS),5000) --watchers $(or $(WATCHERS),100)
 
 bench-dashboard: $(READY)  ## the dashboard of a large cluster in Chromium: bundle, first paint, updates, memory, frames: NODES=5000 PODS=50000
 	@$(BIN)/python scripts/web.py --required

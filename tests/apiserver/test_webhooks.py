@@ -37,10 +37,7 @@ class Hook:
             def do_POST(self) -> None:
                 review = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 hook.asked.append(review["request"])
-                answer = {"uid": review["request"]["uid"], **hook.decide(review["request"])}
-                body = json.dumps(
-                    {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response": answer}
-                ).encode()
+                body = json.dumps(hook.answer(review)).encode()
                 self.send_response(200)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
@@ -57,6 +54,10 @@ class Hook:
         self.port = self._server.server_port
         self.url = f"https://{host}:{self.port}/review"
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+
+    def answer(self, review: dict[str, Any]) -> dict[str, Any]:
+        response = {"uid": review["request"]["uid"], **self.decide(review["request"])}
+        return {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response": response}
 
     def close(self) -> None:
         self._server.shutdown()
@@ -92,6 +93,19 @@ def register(api: Api, namespace: str, hook: Hook) -> Iterator[Callable[..., Non
     yield register
     for path in paths:
         api.ask("DELETE", path)
+
+
+def test_pods_that_equal_earlier_ones_are_reviewed_too(
+    api: Api, base: str, hook: Hook, register: Callable[..., None]
+) -> None:
+    for number in range(4):
+        api.create(f"{base}/pods", pod(f"p{number}"))
+    assert not hook.asked
+    rule = {"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
+    register(rules=[rule])
+    for number in range(4, 8):
+        api.create(f"{base}/pods", pod(f"p{number}"))
+    assert [asked["name"] for asked in hook.asked] == ["p4", "p5", "p6", "p7"]
 
 
 def test_a_webhook_can_deny(api: Api, base: str, hook: Hook, register: Callable[..., None], namespace: str) -> None:

@@ -105,9 +105,10 @@ class Cluster:
         self._parts: dict[str, Process] = {}
         self.kubeconfig = folder / "admin.conf"
 
-    def start(self, *, controllers: bool = True, apiserver: Sequence[str] = ()) -> None:
+    def start(self, *, controllers: bool = True, apiserver: Sequence[str] = (), durable: bool = False) -> None:
+        """With `durable`, etcd waits for the disk, as it does in earnest."""
         self._write_files()
-        self._start_etcd()
+        self._start_etcd(durable=durable)
         self.start_apiserver(*apiserver)
         if controllers:
             self.start_controller_manager()
@@ -168,9 +169,10 @@ class Cluster:
         }
         path.write_text(json.dumps(document))
 
-    def _start_etcd(self) -> None:
+    def _start_etcd(self, *, durable: bool) -> None:
         peers = f"http://127.0.0.1:{free_port()}"
-        command = [self.binaries["etcd"], "--data-dir", self.folder / "etcd", "--unsafe-no-fsync"]
+        command = [self.binaries["etcd"], "--data-dir", self.folder / "etcd"]
+        command += [] if durable else ["--unsafe-no-fsync"]
         command += ["--listen-client-urls", self._etcd, "--advertise-client-urls", self._etcd]
         command += ["--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers]
         command += ["--initial-cluster", f"default={peers}", "--quota-backend-bytes", str(4 << 30)]

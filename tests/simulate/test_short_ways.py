@@ -23,8 +23,8 @@ from wharfinger.simulate.cluster import SimulatedCluster
 from wharfinger.simulate.inputs import Inputs, read_inputs
 from wharfinger.simulate.simulation import SimulationOptions, apply_manifests, prepare
 from wharfinger.store.contents import PodContent
-from wharfinger.store.ledger import WriteLedger
 from wharfinger.store.objects import StoredObject
+from wharfinger.store.repeats import RepeatedWrites
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 
@@ -138,13 +138,15 @@ def stored(inputs: Inputs, monkeypatch: pytest.MonkeyPatch, *, short: bool, extr
     """Everything that a store gets to hold while the inputs are played."""
     monkeypatch.setattr(SimulatedCluster, "short_ways", short)
     found = Stored([])
-    put_content = WriteLedger.put_content
+    ways = {name: getattr(RepeatedWrites, name) for name in ("create", "patch", "bind")}
+    for name, way in ways.items():
 
-    def counted(ledger: WriteLedger, *arguments: Any) -> Any:
-        found.short += 1
-        return put_content(ledger, *arguments)
+        def counted(*arguments: Any, way: Any = way) -> Any:
+            result = way(*arguments)
+            found.short += bool(result)
+            return result
 
-    monkeypatch.setattr(WriteLedger, "put_content", counted)
+        monkeypatch.setattr(RepeatedWrites, name, counted)
     world = SimulatedCluster(inputs.configuration, start=inputs.start())
     if extra is not None:
         world.store.chain.validating.append(extra)
@@ -156,7 +158,8 @@ def stored(inputs: Inputs, monkeypatch: pytest.MonkeyPatch, *, short: bool, extr
             found.versions.append((change.at, plural, change.event.type, change.version, change.event.object.data))
     finally:
         world.close()
-        monkeypatch.setattr(WriteLedger, "put_content", put_content)
+        for name, way in ways.items():
+            monkeypatch.setattr(RepeatedWrites, name, way)
     return found
 
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
 import pytest
-from tests.store.support import MERGE, Clock, bind, config, pod
+from tests.store.support import MERGE, OLD_WIDGETS, WIDGET_KIND, WIDGETS, Clock, bind, config, pod, widget
 
+from wharfinger.api import kinds
 from wharfinger.api.errors import Expired, ServerTimeout
+from wharfinger.api.fields import FieldError
 from wharfinger.api.kinds.builtin import CONFIG_MAPS, NAMESPACES, PODS
+from wharfinger.api.registry import Document
 from wharfinger.api.selectors import parse_field_selector, parse_label_selector
 from wharfinger.store import Limits, Store, StoreEvent, Watch
 
@@ -303,3 +307,50 @@ def test_nothing_is_missed_under_load(run: Run) -> None:
             assert state == expected
 
     run(scenario)
+
+
+class AskedConversion:
+    """Converts widgets as their kind does, but has to be asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []  # numbers of documents
+
+    def known(self, document: Document, version: str) -> Document | None:
+        return None
+
+    async def convert(self, documents: Sequence[Document], version: str, *, listed: bool = False) -> list[Document]:
+        self.asked.append(len(documents))
+        await asyncio.sleep(0)
+        assert WIDGET_KIND.convert is not None
+        return [
+            {**WIDGET_KIND.convert(document, version), "apiVersion": f"example.com/{version}"} for document in documents
+        ]
+
+    def faults(self, document: Document, version: str) -> list[FieldError]:
+        return []
+
+
+@pytest.mark.parametrize("namespace", ["", "default"])
+def test_objects_that_somebody_else_converts_are_converted_together(namespace: str) -> None:
+    async def body() -> None:
+        conversion = AskedConversion()
+        known = kinds.registry()
+        known.add(msgspec.structs.replace(WIDGET_KIND, convert=None, conversion=conversion))
+        store = Store(known)
+        await store.create(NAMESPACES, {"metadata": {"name": "default"}})
+        watch = store.watch(OLD_WIDGETS, namespace, after=store.version)
+        for number in range(5):
+            await store.create(WIDGETS, widget(f"w{number}", {"size": number}), "default")
+        assert watch.ready(10) == [], "they have to be waited for"
+        first, rest = await watch.batch(2), await watch.batch()
+        documents = [event.object.document() for event in (*first, *rest) if event.object is not None]
+        assert [document["spec"] for document in documents] == [{"length": number} for number in range(5)]
+        assert {document["apiVersion"] for document in documents} == {"example.com/v1beta1"}
+        assert conversion.asked == [2, 3]
+        await store.delete(WIDGETS, "w0", "default")
+        event = await watch.__anext__()
+        assert event.type == "DELETED" and event.object is not None
+        assert event.object.document()["spec"] == {"length": 0}
+        await store.close()
+
+    asyncio.run(body())

@@ -32,6 +32,13 @@ class AdmissionContext(msgspec.Struct, frozen=True):
         return self.rbac().allowed(asked).allowed
 
 
+class BindCompletion(msgspec.Struct, frozen=True):
+    """Completes a pod in the write that binds it. Pods whose JSON has none of the names need no completion."""
+
+    complete: Callable[[Document], None]
+    names: tuple[bytes, ...]
+
+
 class SystemReviewers(msgspec.Struct, frozen=True):
     """The reviewers of one system, by phase. Each sequence is in the order in which they run."""
 
@@ -40,5 +47,5 @@ class SystemReviewers(msgspec.Struct, frozen=True):
     validating: Sequence[Reviewer] = ()
     final: Sequence[Reviewer] = ()  # in the same step as the write, before quota is counted
     quota: QuotaExtension | None = None
-    on_bind: Callable[[Document], None] | None = None  # completes a pod in the write that binds it
+    on_bind: BindCompletion | None = None
     upkeep: Callable[[Client], Awaitable[None]] | None = None  # called now and then by a running server

@@ -58,6 +58,10 @@ class NodeRestrictionReviewer:
     def concerns(self, group: str, plural: str, subresource: str) -> bool:
         return (group, plural) in _REVIEWS
 
+    def repeats(self, request: Request) -> bool:
+        """What kubelets may do depends on the names of nodes and pods."""
+        return node_name(request.user) is None
+
     def review(self, request: Request) -> Review:
         node = node_name(request.user)
         if node is None:

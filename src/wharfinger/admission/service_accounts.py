@@ -74,6 +74,9 @@ class SecretReferenceReviewer:
     def concerns(self, group: str, plural: str, subresource: str) -> bool:
         return plural == PODS.plural and not group and subresource in ("", "ephemeralcontainers")
 
+    def repeats(self, request: Request) -> bool:
+        return True
+
     def review(self, request: Request) -> Review:
         pod = request.object or {}
         spec = pod.get("spec")

@@ -7,9 +7,9 @@ CustomResourceDefinitions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -74,6 +74,22 @@ ConvertFn = Callable[[Document, str], Document]
 """Returns the document in the named version, or in the form of the named group."""
 
 
+class RemoteConversion(Protocol):
+    """Conversion between the versions of a kind by somebody who has to be asked, such as a webhook."""
+
+    def known(self, document: Document, version: str) -> Document | None:
+        """The document in a version, if it was converted before."""
+        ...
+
+    async def convert(self, documents: Sequence[Document], version: str, *, listed: bool = False) -> list[Document]:
+        """Documents in a version; `listed` if they are a list. Raises ApiError."""
+        ...
+
+    def faults(self, document: Document, version: str) -> list[FieldError]:
+        """The faults of a document in the version in which it was given. Fills its defaults in place."""
+        ...
+
+
 class Scale(msgspec.Struct, frozen=True):
     """The paths of the scale subresource, as in a CRD."""
 
@@ -119,6 +135,7 @@ class Kind(msgspec.Struct, frozen=True, eq=False):
     deprecated: str = ""  # the warning that every request gets
     name_faults: Callable[[str], list[str]] | None = None  # default: DNS subdomain
     selectable: tuple[str, ...] = ()  # for field selectors, in addition to metadata.name and metadata.namespace
+    indexed: tuple[str, ...] = ()  # of these, by which many watchers select few objects each
     columns: tuple[Column, ...] = ()  # after Name, unless they include it
     default: DefaultFn | None = None
     refresh: DefaultFn | None = (
@@ -138,6 +155,7 @@ class Kind(msgspec.Struct, frozen=True, eq=False):
         default_factory=dict
     )  # replaces `validate`, by subresource
     convert: ConvertFn | None = None
+    conversion: RemoteConversion | None = None  # instead of `convert`
     convert_group: ConvertFn | None = None  # for alias groups with other field names
     schema: Callable[[str], Document] | None = None  # OpenAPI v3 schema of a version; None for built-in kinds
     in_snapshots: bool = True  # decisions depend on objects of it, so `wharf snapshot` takes them

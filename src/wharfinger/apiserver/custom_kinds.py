@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from wharfinger.admission.request import PASS, Request, Review
@@ -12,14 +13,20 @@ from wharfinger.api.registry import Column, Document, Kind, Scale
 from wharfinger.api.schema import structural
 from wharfinger.api.schema.tree import ABSENT, PRESERVE, structural_schema
 from wharfinger.apiserver import custom_rules
+from wharfinger.apiserver.conversion import WebhookConversion
 from wharfinger.apiserver.discovery import version_priority
 from wharfinger.apiserver.tables import AGE
+from wharfinger.apiserver.webhook_calls import WebhookCaller
 
 _ANYTHING: Document = {"type": "object", PRESERVE: True}
 
 
-def kind_of(definition: Document) -> Kind | None:
-    """The kind of a definition; None while no version is served."""
+def kind_of(definition: Document, caller: WebhookCaller | None = None) -> Kind | None:
+    """The kind of a definition; None while no version is served.
+
+    Its objects are converted between versions by the webhook of the definition, if it has one and there is a `caller`;
+    otherwise only the name of the version changes.
+    """
     spec = definition.get("spec") or {}
     names = spec.get("names") or {}
     served = [version for version in spec.get("versions") or [] if version.get("served")]
@@ -64,9 +71,19 @@ def kind_of(definition: Document) -> Kind | None:
         refresh=default if generation > 1 else None,  # later than the first: older objects may exist
         revision=generation,
         validate=validate,
+        conversion=_conversion(definition, schemas, caller),
         schema=lambda version: schemas[version],
         custom=True,
     )
+
+
+def _conversion(
+    definition: Document, schemas: Mapping[str, Document], caller: WebhookCaller | None
+) -> WebhookConversion | None:
+    if caller is None or (definition["spec"].get("conversion") or {}).get("strategy") != "Webhook":
+        return None
+    trees = {version: structural_schema(schema) for version, schema in schemas.items()}
+    return WebhookConversion(definition, trees, caller)
 
 
 def _schema(version: Document) -> Document:

@@ -17,6 +17,7 @@ from wharfinger.api.kinds.builtin import CUSTOM_RESOURCE_DEFINITIONS
 from wharfinger.api.registry import Document, Kind
 from wharfinger.api.times import format_time
 from wharfinger.apiserver.custom_kinds import kind_of
+from wharfinger.apiserver.webhook_calls import WebhookCaller
 from wharfinger.client.tasks import cancel
 from wharfinger.store.objects import DELETED
 from wharfinger.store.store import Store
@@ -32,9 +33,11 @@ Changed = Callable[[Kind], None]
 
 
 class CustomResources:
-    def __init__(self, store: Store, changed: Changed) -> None:
+    def __init__(self, store: Store, changed: Changed, caller: WebhookCaller | None = None) -> None:
+        """Without a `caller`, as in a simulation, conversion webhooks are not called."""
         self._store = store
         self._changed = changed
+        self._caller = caller
         self._own: dict[str, Kind] = {}  # by name of the definition
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -84,7 +87,7 @@ class CustomResources:
                 self._spawn(self._terminate(name))
             return
         conflict = self._conflict(definition)
-        kind = kind_of(definition)
+        kind = kind_of(definition, self._caller)
         if not conflict and kind is not None and self._is_free(name, kind):
             self._own[name] = kind
             self._store.registry.add(kind)
@@ -159,7 +162,10 @@ class CustomResources:
         """Deletes all objects of the kind, then removes the finalizer from the definition."""
         kind = self._own.get(name)
         while kind is not None:
-            await self._store.delete_collection(kind.storage)
+            try:
+                await self._store.delete_collection(kind.storage)
+            except ApiError as error:  # such as that of a conversion webhook, which may come back
+                log.warning("not all objects of %s are deleted: %s", name, error)
             if not any(True for _ in self._store.scan(kind.storage)):
                 break
             await asyncio.sleep(_SWEEP)

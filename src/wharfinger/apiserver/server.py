@@ -58,6 +58,7 @@ from wharfinger.apiserver.kubernetes_service import KubernetesService
 from wharfinger.apiserver.rbac_sync import RbacSync
 from wharfinger.apiserver.resource_metrics import provide_metrics
 from wharfinger.apiserver.tokens import Lookup, TokenSigner
+from wharfinger.apiserver.webhook_calls import WebhookCaller
 from wharfinger.client.interface import Client
 from wharfinger.client.local import LocalClient
 from wharfinger.client.memory import settle_heap
@@ -143,8 +144,9 @@ async def open_application(
         metrics=metrics,
         kubernetes=configuration.kubernetes or REFERENCE,
     )
-    mutating = WebhookReviewer(store, authorizer.allowed, mutating=True)
-    validating = WebhookReviewer(store, authorizer.allowed, mutating=False)
+    caller = WebhookCaller(store)
+    mutating = WebhookReviewer(store, authorizer.allowed, caller, mutating=True)
+    validating = WebhookReviewer(store, authorizer.allowed, caller, mutating=False)
     store.chain.remote_mutating += [MutatingPolicyReviewer(store, authorizer.allowed), mutating]
     store.chain.remote_validating.append(validating)
     measured = KubeletMetrics(store, kubelets, now)
@@ -155,7 +157,7 @@ async def open_application(
         application.kind_changed(kind)
         services.again()
 
-    custom = CustomResources(store, kind_changed)
+    custom = CustomResources(store, kind_changed, caller)
     await custom.start()
     keepers = (FlowControlObjects(store), PolicyTypeChecks(store), services)
     for one in keepers:
@@ -175,8 +177,7 @@ async def open_application(
         for one in keepers:
             await one.stop()
         await custom.stop()
-        await mutating.close()
-        await validating.close()
+        await caller.close()
         await keeper.stop()
 
 
@@ -208,7 +209,7 @@ async def serve(settings: ApiServerSettings, started: Callable[[str, Path], None
         certificates = prepare_certificates(directory / "pki", hosts=tuple({"127.0.0.1", "::1", settings.host}))
         credentials = load_credentials(directory)
         signer = TokenSigner.load(directory / "pki" / "sa.key")
-        store = Store.open(directory / DATA_FILE, registry(), chain=Chain())
+        store = Store.open(directory / DATA_FILE, registry(), chain=Chain(), equal_creates=True)
         try:
             async with (
                 _auditing(settings) as auditor,

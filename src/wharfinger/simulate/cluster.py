@@ -386,14 +386,16 @@ class SimulatedCluster:
         """From now on, a process of its own does what webhooks do on a real cluster."""
         if self.webhook is not None:
             return
-        from wharfinger.simulate.webhook import LinkedReviewer, WebhookLink, register
+        from wharfinger.apiserver.admission.webhooks import WebhookReviewer
+        from wharfinger.simulate.webhook import LinkedCaller, WebhookLink, register
 
         link = self.webhook = WebhookLink(self.loop, self.on_review)
         await register(self._admin, self.configuration, self.registry)
         self._build_chain()
         chain = self.store.chain
-        chain.remote_mutating.append(LinkedReviewer(self.store, self._allowed, link, mutating=True))
-        chain.remote_validating.append(LinkedReviewer(self.store, self._allowed, link, mutating=False))
+        caller = LinkedCaller(self.store, link)
+        chain.remote_mutating.append(WebhookReviewer(self.store, self._allowed, caller, mutating=True))
+        chain.remote_validating.append(WebhookReviewer(self.store, self._allowed, caller, mutating=False))
         self._parts["webhook"] = self._run_webhook
         self._start("webhook")
 

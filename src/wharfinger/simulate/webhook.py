@@ -18,8 +18,7 @@ from wharfinger.api.configuration import Configuration
 from wharfinger.api.kinds.builtin import SUBJECT_ACCESS_REVIEWS
 from wharfinger.api.registry import Document, Registry
 from wharfinger.api.requests import ApiRequest
-from wharfinger.apiserver.admission.authorizer import Authorize
-from wharfinger.apiserver.admission.webhooks import WebhookCallFailed, WebhookEntry, WebhookReviewer
+from wharfinger.apiserver.webhook_calls import WebhookCaller, WebhookCallFailed
 from wharfinger.client.informer import InformerSet
 from wharfinger.client.interface import Client
 from wharfinger.client.local import LocalClient
@@ -58,7 +57,7 @@ class WebhookLink:
             call.cancel()
 
     async def post(self, url: str, review: Document, timeout: float) -> bytes:
-        failed = f'failed to call webhook: Post "{url}": '
+        failed = f'Post "{url}": '
         if self._application is None or self._run is None:
             raise WebhookCallFailed(f"{failed}dial tcp: connect: connection refused")
         run, work = self._run, _answer(self._application, urlsplit(url).path, msgspec.json.encode(review))
@@ -93,20 +92,20 @@ async def _answer(application: WebhookApplication, path: str, body: bytes) -> by
 
     await application({"type": "http", "method": "POST", "path": path, "headers": headers}, receive, send)
     if status != 200:
-        raise WebhookCallFailed(f"failed to call webhook: the server responded with {status}")
+        raise WebhookCallFailed(f"the server responded with {status}")
     return answered
 
 
-class LinkedReviewer(WebhookReviewer):
+class LinkedCaller(WebhookCaller):
     """Calls the webhook over a link."""
 
-    def __init__(self, store: Store, authorize: Authorize, link: WebhookLink, *, mutating: bool) -> None:
-        super().__init__(store, authorize, mutating=mutating)
+    def __init__(self, store: Store, link: WebhookLink) -> None:
+        super().__init__(store)
         self._link = link
 
-    async def _ask(self, hook: WebhookEntry, review: Document) -> Document:
-        url, *_ = self._address(hook)
-        data = await self._link.post(url, review, hook.timeout)
+    async def ask(self, client: Document, review: Document, timeout: int) -> Document:
+        url, *_ = self._address(client, timeout)
+        data = await self._link.post(url, review, timeout)
         return cast("Document", msgspec.json.decode(data))
 
 

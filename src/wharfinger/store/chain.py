@@ -9,19 +9,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from wharfinger.admission.extension import BindCompletion
 from wharfinger.admission.request import PASS, Checker, Request, Review, Reviewer
 from wharfinger.api.fields import MALFORMED, FieldError
-from wharfinger.api.registry import Document
+from wharfinger.store.versions import ConversionNeeded
 
 
 class RemoteReviewer(Protocol):
-    """A reviewer that has to wait, such as one that calls webhooks of users."""
+    """A reviewer that has to wait, such as one that calls webhooks of users. May have `repeats`, as a `Reviewer`."""
 
     async def review(self, request: Request) -> Review: ...
 
 
 class RemoteMutator(Protocol):
-    """A reviewer that has to wait and may change the object."""
+    """A reviewer that has to wait and may change the object. May have `repeats`, as a `Reviewer`."""
 
     async def review(self, request: Request, repeat: Callable[[], None]) -> Review:
         """`repeat` runs the in-process mutating reviewers again, for an object that this reviewer changed."""
@@ -41,7 +42,7 @@ class Chain:
     validating: list[Reviewer] = field(default_factory=list)
     remote_validating: list[RemoteReviewer] = field(default_factory=list)
     final: list[Reviewer] = field(default_factory=list)
-    on_bind: list[Callable[[Document], None]] = field(default_factory=list)  # complete a pod in the write that binds it
+    on_bind: list[BindCompletion] = field(default_factory=list)
     checking: list[Checker] = field(default_factory=list)
     _chosen: dict[tuple[str, str, str, str], tuple[Sequence[Reviewer], Sequence[Reviewer]]] = field(
         default_factory=dict, repr=False
@@ -56,7 +57,7 @@ class Chain:
         return bool(self.remote_mutating or self.remote_validating)
 
     async def mutate(self, request: Request, warnings: list[str]) -> None:
-        self._decide("mutating", self.mutating, request, warnings)
+        await self._ask("mutating", self.mutating, request, warnings)
         for remote in self.remote_mutating:
             _take(
                 await remote.review(request, lambda: self._decide("mutating", self.mutating, request, warnings)),
@@ -76,7 +77,7 @@ class Chain:
         ]
 
     async def validate(self, request: Request, warnings: list[str]) -> None:
-        self._decide("validating", self.validating, request, warnings)
+        await self._ask("validating", self.validating, request, warnings)
         for remote in self.remote_validating:
             _take(await remote.review(request), request, warnings)
 
@@ -96,14 +97,38 @@ class Chain:
     def repeats(self, request: Request) -> bool:
         """Whether an equal request for an object of another name gets the same answer until a setting changes."""
         at = (request.resource.group, request.resource.plural, request.subresource)
-        if self.waits or any(checker.concerns(*at) for checker in self.checking):
+        if any(checker.concerns(*at) for checker in self.checking):
             return False
         reviewers = (
             *self._concerned("mutating", self.mutating, request),
             *self._concerned("validating", self.validating, request),
             *self._concerned("final", self.final, request),
+            *self.remote_mutating,
+            *self.remote_validating,
         )
         return all((repeats := getattr(one, "repeats", None)) is not None and repeats(request) for one in reviewers)
+
+    @property
+    def size(self) -> tuple[int, ...]:
+        """Numbers of reviewers, which change when some are added."""
+        remote = len(self.remote_mutating) + len(self.remote_validating)
+        return len(self.mutating), len(self.validating), len(self.final), remote
+
+    def completes(self, pod: bytes) -> bool:
+        """Whether a pod may be completed when it is bound; it is given as JSON."""
+        for completion in self.on_bind:
+            for name in completion.names:
+                if name in pod:
+                    return True
+        return False
+
+    async def _ask(self, phase: str, reviewers: list[Reviewer], request: Request, warnings: list[str]) -> None:
+        """Asks reviewers, again from the first one if one of them needs a document in a version that has to be waited for."""
+        while True:
+            try:
+                return self._decide(phase, reviewers, request, warnings)
+            except ConversionNeeded as needed:
+                await needed.resolve()
 
     def _decide(self, phase: str, reviewers: list[Reviewer], request: Request, warnings: list[str]) -> None:
         for reviewer in self._concerned(phase, reviewers, request):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import Protocol
+from typing import NamedTuple, Protocol
 from weakref import WeakSet
 
 import msgspec
@@ -18,10 +18,30 @@ _RECENT_LIMIT = 1024  # changes whose keys `changed_since` can return
 _INSERT_LIMIT = 64  # up to this many new keys are inserted one by one; more are sorted in
 
 
+class _Keys(NamedTuple):
+    """The keys of objects by the value of one property."""
+
+    read: Callable[[StoredObject], str | None]
+    by_value: dict[str, set[str]]
+
+    def move(self, key: str, before: StoredObject | None, after: StoredObject | None) -> None:
+        was = None if before is None else self.read(before)
+        value = None if after is None else self.read(after)
+        if was == value:
+            return
+        if was is not None:
+            found = self.by_value[was]
+            found.discard(key)
+            if not found:
+                del self.by_value[was]
+        if value is not None:
+            self.by_value.setdefault(value, set()).add(key)
+
+
 class ObjectIndex:
     """Objects by key. The sorted order is updated lazily, when it is read, since writes come in bursts."""
 
-    __slots__ = ("_dead", "_fresh", "_order", "_recent", "objects", "revision")
+    __slots__ = ("_dead", "_fresh", "_order", "_properties", "_recent", "objects", "revision")
 
     def __init__(self) -> None:
         self.objects: dict[str, StoredObject] = {}
@@ -30,6 +50,7 @@ class ObjectIndex:
         self._fresh: dict[str, None] = {}  # keys of objects that are not yet in the order
         self._dead: set[str] = set()  # keys in the order whose objects are removed
         self._recent: deque[str] = deque(maxlen=_RECENT_LIMIT)  # keys of the last changes, up to `revision`
+        self._properties: dict[str, _Keys] = {}  # by name, once somebody has asked for it
 
     def put(self, key: str, stored: StoredObject) -> None:
         self._changed(key)
@@ -38,11 +59,16 @@ class ObjectIndex:
                 self._dead.remove(key)
             else:
                 self._fresh[key] = None
+        for keys in self._properties.values():
+            keys.move(key, self.objects.get(key), stored)
         self.objects[key] = stored
 
     def remove(self, key: str) -> None:
         self._changed(key)
-        if self.objects.pop(key, None) is not None:
+        before = self.objects.pop(key, None)
+        for keys in self._properties.values():
+            keys.move(key, before, None)
+        if before is not None:
             if key in self._fresh:  # nothing remains of an object that came and went without a list in between
                 del self._fresh[key]
             else:
@@ -71,6 +97,17 @@ class ObjectIndex:
     def values(self, prefix: str = "") -> list[StoredObject]:
         objects = self.objects
         return [objects[key] for key in self.keys(prefix)]
+
+    def keys_of(self, interest: Interest, prefix: str = "", start: str = "") -> list[str]:
+        """The same for objects whose property has one of the values. From the first call on, they are found without a look
+        at all objects."""
+        known = self._properties.get(interest.property)
+        if known is None:
+            known = self._properties[interest.property] = _Keys(interest.read, {})
+            for key, stored in self.objects.items():
+                known.move(key, None, stored)
+        found = set().union(*(known.by_value.get(value, ()) for value in interest.values))
+        return sorted(key for key in found if key.startswith(prefix) and key >= start)
 
     def _sorted(self) -> list[str]:
         if self._fresh:

@@ -15,8 +15,8 @@ from wharfinger.api.registry import Document
 from wharfinger.api.requests import DeleteOptions
 from wharfinger.api.times import format_time, parse_time
 from wharfinger.store import namespaces, rules
-from wharfinger.store.objects import StoredObject, Written, encode
-from wharfinger.store.versions import outgoing
+from wharfinger.store.objects import StoredObject, Written
+from wharfinger.store.versions import converted, current
 from wharfinger.store.writes import Call, Overtaken, Writer
 
 _ATTEMPTS = 5
@@ -37,12 +37,12 @@ class Deleter:
 
     async def _delete(self, call: Call, options: DeleteOptions) -> Written:
         stored = self._writer.existing(call)
-        document = stored.document()
+        document = await converted(lambda: current(call.kind, stored))
         check_preconditions(call, stored, options)
         if rules.is_namespace(call.kind) and call.name in namespaces.PROTECTED:
             raise forbidden("", "namespaces", call.name, "this namespace may not be deleted")
         chain = self._writer.chain
-        request = call.request("DELETE", None, stored.document())
+        request = call.request("DELETE", None, await converted(lambda: current(call.kind, stored)))
         await chain.mutate(request, call.warnings)
         await chain.validate(request, call.warnings)
         if self._writer.latest(call.kind, call.namespace, call.name) is not stored:
@@ -129,22 +129,21 @@ class Deleter:
         if document == stored.document():
             return await self._unchanged(call, document, stored)
         if call.dry_run:
-            return call.answer(document, None)
+            return await call.answer(document, None)
         document, written = self._writer.ledger.put(call.kind, document, stored)
         await self._writer.ledger.settled()
-        return call.answer(document, written)
+        return await call.answer(document, written)
 
     async def _unchanged(self, call: Call, document: Document, stored: StoredObject) -> Written:
         await self._writer.ledger.settled()
-        return call.answer(document, stored)
+        return await call.answer(document, stored)
 
     async def _remove(self, call: Call, document: Document, stored: StoredObject) -> Written:
         if not call.dry_run:
             gone = self._writer.ledger.remove(call.kind, stored)
             document["metadata"]["resourceVersion"] = str(gone.version)
             await self._writer.ledger.settled()
-        shown = outgoing(call.kind, call.resource, document)
-        return replace(call.answer(document, None), known=shown, encoded=encode(shown), deleted=True)
+        return replace(await call.answer(document, None), deleted=True)
 
 
 def _check_options(options: DeleteOptions) -> None:

@@ -199,9 +199,11 @@ class WriteLedger:
         uid: str,
         content: bytes | PodContent | EventContent,
         before: StoredObject | None,
-        labels: Mapping[str, str],
+        labels: Mapping[str, str] | None,
+        fields: tuple[str, ...] | None = None,
     ) -> StoredObject:
-        """Accepts a new state of an object that need not be encoded. Bytes are what follows its version, see `head_of`."""
+        """Accepts a new state of an object that need not be encoded. Bytes are what follows its version, see `head_of`. Labels
+        and selectable fields that are None are read from it when they are needed."""
         version = self._next()
         if isinstance(content, bytes):
             content = head_of(kind.storage, namespace, name, uid, version) + content
@@ -210,9 +212,17 @@ class WriteLedger:
             self._check_size(content.size)
         collection = self.collection(kind.group, kind.plural)
         created = before.created if before is not None else version
-        stored = StoredObject(namespace, name, uid, version, content, created, labels)
+        stored = StoredObject(namespace, name, uid, version, content, created, labels, fields)
         self._publish(kind, collection, before, stored)
         return stored
+
+    def replace(
+        self, kind: Kind, before: StoredObject, content: bytes | PodContent, fields: tuple[str, ...] | None = None
+    ) -> StoredObject:
+        """Accepts a new state, with the same labels, of an object that need not be encoded."""
+        return self.put_content(
+            kind, before.namespace, before.name, before.uid, content, before, before._labels, fields
+        )
 
     def _check_size(self, size: int) -> None:
         if size > MAX_OBJECT:
@@ -283,6 +293,7 @@ class WriteLedger:
         self._sent.clear()
         self._unsent = []
         self._backend.resume()
+        self.settings += 1  # some of them may be lost
         for collection, change in lost:
             stored = collection.visible.objects.get(change.key)
             if stored is None:

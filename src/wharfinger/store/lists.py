@@ -75,7 +75,7 @@ def _page(
     limit: int,
     issued: float,
 ) -> Listing:
-    keys = collection.visible.keys(prefix, start)
+    keys = selection.keys(collection.visible, prefix, start)
     objects: dict[str, Any] = collection.visible.objects
     if undone:
         within = (key for key in undone if key.startswith(prefix) and key >= start)

@@ -17,6 +17,7 @@ from wharfinger.api.requests import DeleteOptions
 from wharfinger.api.selectors import BadSelector, LabelSelector, compile_label_selector, matches
 from wharfinger.store.deletion import Deleter, check_preconditions
 from wharfinger.store.objects import StoredObject, Written, encode
+from wharfinger.store.pod_bytes import bound_fields, bound_middle, bound_status, set_bound, set_pod_condition, split_pod
 from wharfinger.store.versions import copy
 from wharfinger.store.writes import Call, Writer
 
@@ -25,15 +26,12 @@ _SEVERAL_BUDGETS = "This pod has more than one PodDisruptionBudget, which the ev
 _DISRUPTED_LIMIT = 2000
 
 
+_SUCCESS = encode({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"})
+
+
 def success(call: Call) -> Written:
     """The Status of a request that returns no object."""
-    status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
-    return Written(status, encode(status), True, tuple(call.warnings))
-
-
-def _set_pod_condition(status: Document, condition: Document, now: str) -> None:
-    conditions = set_condition(status.get("conditions") or (), {**condition, "lastTransitionTime": now})
-    status["conditions"] = [{key: value for key, value in item.items() if value is not None} for item in conditions]
+    return Written(None, _SUCCESS, True, tuple(call.warnings))
 
 
 class Pods:
@@ -45,6 +43,7 @@ class Pods:
         """Binds a pod to a node, and adds the annotations and labels of the Binding in the same write."""
         repeated = self._writer.repeated
         if repeated is not None and repeated.bind(call, document):
+            await self._writer.ledger.settled()
             return success(call)
         binding = document if call.owns_document else copy(document)
         metadata = binding.get("metadata") or {}
@@ -63,26 +62,42 @@ class Pods:
         metadata, target = binding.get("metadata") or {}, binding.get("target") or {}
         stored = self._writer.existing(call)
         self._check_binding(call, metadata, stored)
-        pod = stored.document()
-        spec = pod.setdefault("spec", {})
-        if why := _unbindable(pod):
+        bound = self._bound(call.kind, metadata, stored, target["name"])
+        pod = stored.document() if bound is None else {}
+        if bound is None and (why := _unbindable(pod)):
             raise conflict("", "pods/binding", call.name, why)
         chain.finish(request, call.warnings)
-        spec["nodeName"] = target["name"]
-        for part in ("annotations", "labels"):
-            if metadata.get(part):
-                pod["metadata"][part] = {**(pod["metadata"].get(part) or {}), **metadata[part]}
-        for complete in chain.on_bind:
-            complete(pod)
-        status = pod.setdefault("status", {})
-        status.pop("nominatedNodeName", None)
-        _set_pod_condition(status, {"type": "PodScheduled", "status": "True"}, self._writer.identities.time())
         if not call.dry_run:
-            _, after = self._writer.ledger.put(call.kind, pod, stored)
+            if bound is None:
+                self._complete(pod, metadata, target["name"])
+                _, after = self._writer.ledger.put(call.kind, pod, stored)
+            else:
+                fields = bound_fields(call.kind, stored._fields, target["name"])
+                after = self._writer.ledger.replace(call.kind, stored, bound, fields)
             if call.repeats is not None and repeated is not None:
                 repeated.learn_binding(call, request, stored, after)
             await self._writer.ledger.settled()
         return success(call)
+
+    def _bound(self, kind: Kind, metadata: Document, stored: StoredObject, node: str) -> bytes | None:
+        """What follows the version of the pod once it is bound; None if that takes more than two changes, or is a conflict."""
+        if metadata.get("annotations") or metadata.get("labels") or self._writer.chain.completes(stored.data):
+            return None
+        parts = split_pod(kind, stored)
+        middle = None if parts is None else bound_middle(parts.middle, node)
+        if parts is None or middle is None:
+            return None
+        return b"%b%b}" % (middle, bound_status(parts.status, self._writer.identities.time()))
+
+    def _complete(self, pod: Document, metadata: Document, node: str) -> None:
+        """Changes a pod that is bound, in place."""
+        pod.setdefault("spec", {})["nodeName"] = node
+        for part in ("annotations", "labels"):
+            if metadata.get(part):
+                pod["metadata"][part] = {**(pod["metadata"].get(part) or {}), **metadata[part]}
+        for completion in self._writer.chain.on_bind:
+            completion.complete(pod)
+        set_bound(pod.setdefault("status", {}), self._writer.identities.time())
 
     def _check_binding(self, call: Call, metadata: Document, stored: StoredObject) -> None:
         uid, version = metadata.get("uid"), metadata.get("resourceVersion")
@@ -135,7 +150,7 @@ class Pods:
                 "reason": "EvictionByEvictionAPI",
                 "message": "Eviction API: evicting",
             }
-            _set_pod_condition(status, condition, self._writer.identities.time())
+            set_pod_condition(status, condition, self._writer.identities.time())
             pod, stored = self._writer.ledger.put(call.kind, pod, stored)
         await self._deleter.carry_out(call, pod, stored, options)
         return success(call)
@@ -177,7 +192,7 @@ def _target_faults(target: Document) -> list[FieldError]:
 
 
 def _unbindable(pod: Document) -> str:
-    metadata, spec = pod["metadata"], pod["spec"]
+    metadata, spec = pod["metadata"], pod.get("spec") or {}
     if metadata.get("deletionTimestamp"):
         return f"pod {metadata['name']} is being deleted, cannot be assigned to a host"
     if spec.get("nodeName"):

@@ -33,10 +33,10 @@ from wharfinger.store.contents import (
     PodContent,
     StatusPattern,
     address_in,
-    head_of,
     status_pattern,
 )
 from wharfinger.store.objects import StoredObject, Written, encode
+from wharfinger.store.pod_bytes import bound_middle, split_pod
 from wharfinger.store.writes import Call, RepeatableWrite, Writer
 
 O = TypeVar("O")  # noqa: E741 - an outcome
@@ -48,13 +48,6 @@ _TEXTS = ("name", "uid", "resourceVersion")  # of the object that an event is ab
 _EVENT_TIMES = ("firstTimestamp", "lastTimestamp")
 _EVENT_METADATA = {"name", "namespace"}
 _BINDING_METADATA = {"name", "namespace", "uid"}
-
-
-class _Status(msgspec.Struct, gc=False):
-    status: msgspec.Raw = msgspec.Raw()
-
-
-_decode_status = msgspec.json.Decoder(_Status).decode
 
 
 class _Parts(msgspec.Struct, frozen=True, gc=False):
@@ -91,7 +84,7 @@ class RepeatedWrites:
 
     def learn_creation(self, call: Call, request: Request, stored: StoredObject) -> None:
         """Remembers what became of a creation that was done in full."""
-        write = self._learnt(call, request)
+        write = self._writer.learnt(call, request)
         if write is None:
             return
         if call.resource == EVENTS:
@@ -122,16 +115,7 @@ class RepeatedWrites:
         if content is None or not call.namespace:
             call.repeats = RepeatableWrite(key, document)
             return None
-        identities = self._writer.identities
-        uid = identities.uid()
-        call.name = identities.name(prefix)
-        self._writer.check_namespace(call)
-        if (before := self._writer.latest(call.kind, call.namespace, call.name)) is not None:
-            raise self._writer.taken(call, before)
-        stored = self._writer.ledger.put_content(
-            call.kind, call.namespace, call.name, uid, content, None, content.common.labels
-        )
-        return Written(None, stored, True)
+        return self._writer.create_equal(call, "", prefix, content, content.common.labels)
 
     def _create_event(self, call: Call, document: Document) -> Written | None:
         """Events differ in what they are about and in their message, which may be any text."""
@@ -188,11 +172,11 @@ class RepeatedWrites:
             after: bytes | PodContent = PodContent(content.common, known, content.node, address, content.token)
         else:
             after = b"%b%b}" % (found.middle, known.data.replace(ADDRESS, address) if address else known.data)
-        return Written(None, self._put(call, stored, after))
+        return Written(None, self._writer.ledger.replace(call.kind, stored, after))
 
     def learn_patch(self, call: Call, request: Request, before: StoredObject, after: StoredObject) -> None:
         """Remembers what became of a change of a status that was done in full."""
-        write = self._learnt(call, request)
+        write = self._writer.learnt(call, request)
         if write is None:
             return
         old, new = _parts(call.kind, before), _parts(call.kind, after)
@@ -226,34 +210,28 @@ class RepeatedWrites:
         if isinstance(content, PodContent):
             if content.node or not content.common.before or found.address:
                 return False
-            self._put(call, stored, PodContent(content.common, known, node))
+            self._writer.ledger.replace(call.kind, stored, PodContent(content.common, known, node))
             return True
         middle = _bound(found.middle, node)
         if middle is None or found.address:
             return False
-        self._put(call, stored, b"%b%b}" % (middle, known.data))
+        self._writer.ledger.replace(call.kind, stored, b"%b%b}" % (middle, known.data))
         return True
 
     def learn_binding(self, call: Call, request: Request, before: StoredObject, after: StoredObject) -> None:
         """Remembers what became of a binding that was done in full."""
-        write = self._learnt(call, request)
+        write = self._writer.learnt(call, request)
         if write is None:
             return
         old, new = _parts(call.kind, before), _parts(call.kind, after)
         if old is not None and new is not None and new.middle == _bound(old.middle, write.given["target"]["name"]):
             _remember(self._statuses, write, status_pattern(_filled(new), b""))
 
-    def _put(self, call: Call, stored: StoredObject, content: bytes | PodContent) -> StoredObject:
-        return self._writer.ledger.put_content(
-            call.kind, stored.namespace, stored.name, stored.uid, content, stored, stored.labels
-        )
-
     # -- what is remembered
 
     def _basis(self, call: Call, *, timed: bool = True) -> OutcomeKey:
         """What every outcome depends on. New pods and conditions have the time, in seconds; reviewers may be added while the
         chain is in use."""
-        chain = self._writer.chain
         settings, time = self._writer.ledger.settings, self._writer.identities.time()
         if (settings, time) != (self._settings, self._time):
             self._pods.clear()  # none of it applies any more
@@ -267,16 +245,8 @@ class RepeatedWrites:
             call.user.groups,
             settings,
             time if timed else "",
-            len(chain.mutating),
-            len(chain.validating),
-            len(chain.final),
+            self._writer.chain.size,
         )
-
-    def _learnt(self, call: Call, request: Request) -> RepeatableWrite | None:
-        write, call.repeats = call.repeats, None
-        if write is None or call.warnings or not self._writer.chain.repeats(request):
-            return None
-        return write
 
 
 def _remember(known: dict[OutcomeKey, O], write: RepeatableWrite, outcome: O) -> None:
@@ -294,10 +264,6 @@ def _is_plain(call: Call, subresource: str = "") -> bool:
         or call.user.extra
         or call.user.uid
     )
-
-
-def _head(kind: Kind, stored: StoredObject, version: int) -> bytes:
-    return head_of(kind.storage, stored.namespace, stored.name, stored.uid, version)
 
 
 def _encoded(content: PodContent | EventContent, stored: StoredObject) -> bytes:
@@ -368,13 +334,9 @@ def _state(kind: Kind, stored: StoredObject) -> _Parts | None:
 def _parts(kind: Kind, stored: StoredObject) -> _Parts | None:
     """None if the pod has something that takes part in more rules, or is not stored in the usual order."""
     data = stored.data
-    head = _head(kind, stored, stored.version)
-    if b'"managedFields"' in data or b'"deletionTimestamp"' in data or not data.startswith(head):
+    if b'"managedFields"' in data or b'"deletionTimestamp"' in data or (parts := split_pod(kind, stored)) is None:
         return None
-    status = bytes(_decode_status(data).status)
-    if not status or not data.endswith(b'"status":%b}' % status):
-        return None
-    middle = data[len(head) : -len(status) - 1]
+    middle, status = parts.middle, parts.status
     address = address_in(status)
     return _Parts(middle, spec_pattern(middle).data, status.replace(address, ADDRESS) if address else status, address)
 
@@ -387,9 +349,7 @@ def _bound(middle: bytes, node: object) -> bytes | None:
     """Metadata and spec of a pod with the name of a node at the end; None if it cannot be bound so."""
     if type(node) is not str or dns_subdomain(node) or len(node) > 63:
         return None
-    if b'"nodeName"' in middle or b'"schedulingGates"' in middle or not middle.endswith(END_OF_SPEC):
-        return None
-    return b'%b,"nodeName":"%b"%b' % (middle.removesuffix(END_OF_SPEC), node.encode(), END_OF_SPEC)
+    return bound_middle(middle, node)
 
 
 def _address(status: Document) -> bytes:

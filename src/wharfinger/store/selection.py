@@ -9,6 +9,7 @@ from typing import Any
 from wharfinger.api.errors import BadRequest
 from wharfinger.api.registry import Kind
 from wharfinger.api.selectors import FieldRequirement, Operator, Requirement, Requirements, field_text, matches
+from wharfinger.store.collection import ObjectIndex
 from wharfinger.store.interests import Interest
 from wharfinger.store.objects import StoredObject
 
@@ -95,6 +96,13 @@ class ObjectSelector:
         if texts is None:
             texts = stored._fields = selectable_fields(self._kind, stored.document())
         return texts
+
+    def keys(self, index: ObjectIndex, prefix: str = "", start: str = "") -> list[str]:
+        """The sorted keys of all objects that may match, with this prefix, from `start` on."""
+        for position, value, equal in self._fields:
+            if equal and self._kind.selectable[position] in self._kind.indexed:
+                return index.keys_of(self._field_interest(position, value), prefix, start)
+        return index.keys(prefix, start)
 
     def interest(self, prefix: str) -> Interest | None:
         """The property by which matching objects with this prefix of their keys are found; None if there is none.

@@ -24,6 +24,7 @@ from wharfinger.store.apply import Applied, apply
 from wharfinger.store.chain import Chain
 from wharfinger.store.collection import Collection, Limits, ObjectChange
 from wharfinger.store.deletion import Deleter
+from wharfinger.store.equal_creates import EqualCreates
 from wharfinger.store.ledger import Backend, Memory, WriteLedger
 from wharfinger.store.lists import list_objects
 from wharfinger.store.metadata import Identities
@@ -33,7 +34,7 @@ from wharfinger.store.pods import Pods
 from wharfinger.store.repeats import RepeatedWrites
 from wharfinger.store.scale import scale_of, scaled
 from wharfinger.store.selection import ObjectSelector
-from wharfinger.store.versions import copy, encoded, kind_of, outgoing, present, served_as_is
+from wharfinger.store.versions import converted, copy, encoded, kind_of, outgoing, present, present_all, served_as_is
 from wharfinger.store.watch import Watch
 from wharfinger.store.writes import Call, Writer
 
@@ -59,9 +60,11 @@ class Store(WriteVerbs[Written]):
         bookmark_every: float = 60.0,
         keep_identity: bool = False,
         short_ways: bool = False,
+        equal_creates: bool = False,
     ) -> None:
         """With `keep_identity`, new objects keep the uid and timestamps they bring, as a simulation of a snapshot needs.
-        With `short_ways`, writes that repeat earlier ones are not reviewed again: see `wharfinger.store.repeats`."""
+        With `short_ways`, as simulations have them, writes that repeat earlier ones are not reviewed again: see
+        `wharfinger.store.repeats`. With `equal_creates`, that holds for new pods: see `wharfinger.store.equal_creates`."""
         self.registry = registry
         self.chain = chain if chain is not None else Chain()
         self.now = now
@@ -72,7 +75,9 @@ class Store(WriteVerbs[Written]):
         )
         self._restored: RestoredPods | None = None
         if short_ways:
-            self._writer.repeated = RepeatedWrites(self._writer)
+            self._writer.repeated = self._writer.creations = RepeatedWrites(self._writer)
+        elif equal_creates:
+            self._writer.creations = EqualCreates(self._writer)
         self.computed: dict[tuple[str, str], Compute] = {}  # by group and plural, for kinds that are computed
         self._deleter = Deleter(self._writer)
         self._pods = Pods(self._writer, self._deleter)
@@ -117,6 +122,8 @@ class Store(WriteVerbs[Written]):
         stored = collection.visible.objects.get(key_of(namespace if kind.namespaced else "", name))
         if stored is None:
             raise not_found(resource.group, kind.plural, name)
+        if kind.conversion is not None:
+            return (await present_all(kind, resource, [stored]))[0]
         return present(kind, resource, stored)
 
     async def get_subresource(self, resource: Resource, name: str, namespace: str, subresource: str) -> Document:
@@ -126,7 +133,7 @@ class Store(WriteVerbs[Written]):
         if subresource == "scale":
             return scale_of(kind, document)
         self._check_subresource(kind, subresource)
-        return outgoing(kind, resource, document)
+        return await converted(lambda: outgoing(kind, resource, document))
 
     async def list(
         self,
@@ -159,7 +166,7 @@ class Store(WriteVerbs[Written]):
             version_match=version_match,
         )
         if not served_as_is(kind, resource):
-            listing = replace(listing, items=[present(kind, resource, stored) for stored in listing.items])
+            listing = replace(listing, items=await present_all(kind, resource, listing.items))
         return listing
 
     def _compute(self, kind: Kind, namespace: str) -> Iterator[StoredObject]:
@@ -204,7 +211,8 @@ class Store(WriteVerbs[Written]):
             after=after,
             initial_events=initial_events,
             bookmark_every=self._bookmark_every if bookmarks else None,
-            present=(lambda stored: present(kind, resource, stored)) if converts else None,
+            present=(lambda stored: present(kind, resource, stored)) if converts and kind.conversion is None else None,
+            present_all=(lambda items: present_all(kind, resource, items)) if converts and kind.conversion else None,
         )
 
     def _selected(
@@ -326,6 +334,7 @@ class Store(WriteVerbs[Written]):
         if self._writer.repeated is not None and finish is None:
             known = self._writer.repeated.patch(call, patch, type)
             if known is not None:
+                await self._ledger.settled()
                 return known
         given = encoded(patch)
         nulls = b"null" in given  # stored documents hold none, so the patched one can get them only from the patch
@@ -392,7 +401,7 @@ class Store(WriteVerbs[Written]):
 
         if self._writer.repeated is not None and self._restored is None:
             self._restored = RestoredPods()
-        stored = restore(self.registry, self._ledger, resource, document, self._restored)
+        stored = await converted(lambda: restore(self.registry, self._ledger, resource, document, self._restored))
         await self._ledger.settled()
         return stored
 

@@ -6,8 +6,10 @@ A watch stores only its position in the history. A watch that falls behind the h
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from wharfinger.api.errors import Expired, ServerTimeout
 from wharfinger.store.collection import Collection, ObjectChange, wake
@@ -17,6 +19,8 @@ from wharfinger.store.selection import ObjectSelector
 
 Present = Callable[[StoredObject], StoredObject]
 """Converts an object into the served version that the watcher requested."""
+PresentAll = Callable[[Sequence[StoredObject]], Awaitable[list[StoredObject]]]
+"""The same for several objects, where somebody else has to be asked."""
 
 
 class Versioned(Protocol):
@@ -46,6 +50,7 @@ class Watch:
         initial_events: bool = False,
         bookmark_every: float | None = None,
         present: Present | None = None,
+        present_all: PresentAll | None = None,
     ) -> None:
         self._collection = collection
         self._source = source
@@ -53,6 +58,7 @@ class Watch:
         self._prefix = prefix
         self._present = present
         self._plain = selection.empty and not prefix and present is None
+        self._present_all = present_all
         self._bookmark_every = bookmark_every
         self._closed = False
         self._waiting: Waiting | None = None
@@ -71,10 +77,12 @@ class Watch:
 
     def _state(self, marked: bool) -> list[StoreEvent]:
         """The current state as events, in reverse order because they are popped from the end."""
+        selection, index = self._selection, self._collection.visible
+        objects = (index.objects[key] for key in selection.keys(index, self._prefix))
         events = [
             StoreEvent(ADDED, self._shown(stored), stored.version)
-            for stored in self._collection.visible.values(self._prefix)
-            if self._selection.empty or self._selection.matches(stored)
+            for stored in objects
+            if selection.empty or selection.matches(stored)
         ]
         if marked:
             events.append(StoreEvent(BOOKMARK, None, self._after, initial_events_end=True))
@@ -91,6 +99,11 @@ class Watch:
         return self
 
     async def __anext__(self) -> StoreEvent:
+        event = await self._event()
+        return event if self._present_all is None else (await self._converted([event], self._present_all))[0]
+
+    async def _event(self) -> StoreEvent:
+        """The next event, which may have to be converted."""
         while True:
             event = self._ready()
             if event is not None:
@@ -123,16 +136,25 @@ class Watch:
     async def batch(self, most: int = 500) -> list[StoreEvent]:
         """Waits for events and returns all that are ready; an empty list is the end of the watch."""
         try:
-            events = [await self.__anext__()]
+            events = [await self._event()]
         except StopAsyncIteration:
             return []
-        events += self.ready(most - 1)
-        return events
+        events += self._take(most - 1)
+        return events if self._present_all is None else await self._converted(events, self._present_all)
+
+    async def _converted(self, events: Sequence[StoreEvent], present_all: PresentAll) -> list[StoreEvent]:
+        """Events with their objects in the requested version."""
+        objects = await present_all([event.object for event in events if event.object is not None])
+        shown = iter(objects)
+        return [event if event.object is None else replace(event, object=next(shown)) for event in events]
 
     def ready(self, most: int) -> list[StoreEvent]:
         """The next events that need not be awaited, at most so many."""
+        return self._take(most) if self._present_all is None else []
+
+    def _take(self, most: int) -> list[StoreEvent]:
         if self._plain and not self._initial:
-            return self._ready_plain(most)
+            return self._take_plain(most)
         events: list[StoreEvent] = []
         while len(events) < most:
             event = self._ready()
@@ -141,8 +163,8 @@ class Watch:
             events.append(event)
         return events
 
-    def _ready_plain(self, most: int) -> list[StoreEvent]:
-        """As `ready`, of a watch to which every change is an event."""
+    def _take_plain(self, most: int) -> list[StoreEvent]:
+        """As `_take`, of a watch to which every change is an event."""
         collection = self._collection
         position = self._next - collection.first
         if position < 0:

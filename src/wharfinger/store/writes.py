@@ -6,10 +6,11 @@ exact. If the object changed while remote reviewers were awaited, the write star
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from wharfinger.admission.request import Request, User
 from wharfinger.api.errors import (
@@ -33,9 +34,11 @@ from wharfinger.store.chain import Chain
 from wharfinger.store.ledger import WriteLedger
 from wharfinger.store.metadata import Identities
 from wharfinger.store.objects import StoredObject, Written, decode_document, encode, key_of
-from wharfinger.store.versions import copy, incoming, outgoing, stored_as_is
+from wharfinger.store.versions import converted, copy, current, identified, incoming, outgoing, stored_as_is
 
 if TYPE_CHECKING:
+    from wharfinger.store.contents import PodContent
+    from wharfinger.store.equal_creates import EqualCreates
     from wharfinger.store.repeats import RepeatedWrites
 
 _GENERATED_NAMES = 8  # attempts to generate a unique name, as upstream
@@ -48,6 +51,7 @@ class RepeatableWrite(msgspec.Struct, frozen=True):
 
     key: tuple[object, ...]
     given: Any
+    annotations: int = 0  # number of audit annotations before the review
 
 
 class Call(msgspec.Struct):
@@ -83,13 +87,16 @@ class Call(msgspec.Struct):
             self.audit,
         )
 
-    def answer(self, document: Document, stored: StoredObject | None, *, created: bool = False) -> Written:
+    async def answer(self, document: Document, stored: StoredObject | None, *, created: bool = False) -> Written:
         if created and self.options:  # managedFields of a new object are already encoded
             data = stored.data if stored is not None else encode(document)
             if stored_as_is(self.kind, self.resource):
                 return Written(None, data, created, tuple(self.warnings))
             document = decode_document(data)
-        shown = outgoing(self.kind, self.resource, document)
+        if self.kind.conversion is None:
+            shown = outgoing(self.kind, self.resource, document)
+        else:
+            shown = await converted(lambda: outgoing(self.kind, self.resource, document))
         data = stored.data if stored is not None and shown is document else encode(shown)
         return Written(shown, data, created, tuple(self.warnings))
 
@@ -117,7 +124,9 @@ class Writer:
         self.chain = chain
         self.ledger = ledger
         self.identities = identities
-        self.repeated: RepeatedWrites | None = None  # what is known of earlier writes, if that may be used
+        # What is known of earlier writes, and of earlier creations alone, if that may be used.
+        self.repeated: RepeatedWrites | None = None
+        self.creations: RepeatedWrites | EqualCreates | None = None
 
     def latest(self, kind: Kind, namespace: str, name: str) -> StoredObject | None:
         return self.ledger.collection(kind.group, kind.plural).latest.objects.get(key_of(namespace, name))
@@ -137,7 +146,8 @@ class Writer:
         own = call.owns_document and isinstance(meta := document.get("metadata"), dict) and meta.get("name")
         while True:
             try:
-                if self.repeated is not None and (known := self.repeated.create(call, document)) is not None:
+                if self.creations is not None and (known := self.creations.create(call, document)) is not None:
+                    await self.ledger.settled()
                     return known
                 return await self._create(call, document if own else copy(document, call.kind))
             except AlreadyExists:
@@ -157,7 +167,7 @@ class Writer:
 
     async def _create(self, call: Call, document: Document) -> Written:
         kind = call.kind
-        new = incoming(kind, call.resource, document)
+        new = identified(call.resource, document)
         meta = new["metadata"]
         if meta.get("resourceVersion"):
             raise BadRequest("resourceVersion should not be set on objects to be created")
@@ -168,6 +178,8 @@ class Writer:
             meta["name"] = self.identities.name(meta["generateName"])
         call.name = meta.get("name", "")
         inside = self.check_namespace(call) if kind.namespaced else None
+        if not stored_as_is(kind, call.resource):
+            new = await self._received(call, new)
         if kind.default is not None:
             kind.default(new)
         self._prepare(kind, new)
@@ -200,12 +212,47 @@ class Writer:
             new["metadata"]["managedFields"] = owners
         self.chain.finish(request, call.warnings)
         if call.dry_run:
-            return call.answer(new, None, created=True)
+            return await call.answer(new, None, created=True)
         new, stored = self.ledger.put(kind, new, None)
-        if call.repeats is not None and self.repeated is not None:
-            self.repeated.learn_creation(call, request, stored)
+        if call.repeats is not None and self.creations is not None:
+            self.creations.learn_creation(call, request, stored)
         await self.ledger.settled()
-        return call.answer(new, stored, created=True)
+        return await call.answer(new, stored, created=True)
+
+    def create_equal(
+        self,
+        call: Call,
+        name: str,
+        prefix: str,
+        content: bytes | PodContent,
+        labels: Mapping[str, str],
+        fields: tuple[str, ...] | None = None,
+    ) -> Written:
+        """Creates an object that has been reviewed, with a name that is given or generated. It need not be durable yet."""
+        uid = self.identities.uid()
+        call.name = name or self.identities.name(prefix)
+        self.check_namespace(call)
+        if (before := self.latest(call.kind, call.namespace, call.name)) is not None:
+            raise self.taken(call, before)
+        stored = self.ledger.put_content(call.kind, call.namespace, call.name, uid, content, None, labels, fields)
+        return Written(None, stored, True)
+
+    def learnt(self, call: Call, request: Request) -> RepeatableWrite | None:
+        """A write that was done in full, if later ones may repeat it."""
+        write, call.repeats = call.repeats, None
+        if write is None or call.warnings or len(call.audit or ()) != write.annotations:
+            return None
+        return write if self.chain.repeats(request) else None
+
+    async def _received(self, call: Call, document: Document) -> Document:
+        """A caller's document in the storage version. As upstream, it must be valid in the version in which it was given."""
+        kind, resource = call.kind, call.resource
+        if kind.conversion is None or stored_as_is(kind, resource):
+            return incoming(kind, resource, document)
+        faults = kind.conversion.faults(identified(resource, document), resource.version)
+        if faults:
+            raise invalid_object(kind.group, kind.kind, call.name, faults)
+        return await converted(lambda: incoming(kind, resource, document))
 
     def _check_types(self, call: Call, new: Document) -> None:
         """Checks the types of metadata fields, which a client or a mutating webhook may have got wrong."""
@@ -306,8 +353,13 @@ class Writer:
     async def _change(self, call: Call, change: ChangeFn, update: bool) -> Written:
         kind = call.kind
         stored = self.existing(call)
-        old = stored.document()
-        new = incoming(kind, call.resource, change(outgoing(kind, call.resource, stored.document())))
+        if kind.conversion is None:
+            old = current(kind, stored)
+            new = incoming(kind, call.resource, change(outgoing(kind, call.resource, current(kind, stored))))
+        else:
+            old = await converted(lambda: current(kind, stored))
+            shown = await converted(lambda: outgoing(kind, call.resource, current(kind, stored)))
+            new = await self._received(call, change(shown))
         meta = new["metadata"]
         self._check_types(call, new)
         call.owners = meta.get("managedFields")
@@ -362,7 +414,8 @@ class Writer:
     def _track(self, call: Call, new: Document, old: Document | None) -> None:
         track(
             call.kind,
-            call.resource,
+            # Documents are tracked as they are stored. Only `apply` has seen the requested version.
+            call.resource if call.kind.conversion is None or call.applied is not None else call.kind.storage,
             new,
             old,
             manager=str(call.options.get("fieldManager") or ""),
@@ -396,19 +449,18 @@ class Writer:
             return await self._remove(call, new, stored)
         if new == old:
             await self.ledger.settled()
-            return call.answer(new, stored)
+            return await call.answer(new, stored)
         if call.dry_run:
-            return call.answer(new, None)
+            return await call.answer(new, None)
         new, written = self.ledger.put(call.kind, new, stored)
         await self.ledger.settled()
-        return call.answer(new, written)
+        return await call.answer(new, written)
 
     async def _remove(self, call: Call, new: Document, stored: StoredObject) -> Written:
         if not call.dry_run:
             self.ledger.remove(call.kind, stored)
             await self.ledger.settled()
-        shown = outgoing(call.kind, call.resource, new)
-        return Written(shown, encode(shown), False, tuple(call.warnings), deleted=True)
+        return replace(await call.answer(new, None), deleted=True)
 
 
 def _counts(kind: Kind, new: Document, old: Document) -> bool:

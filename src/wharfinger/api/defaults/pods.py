@@ -37,7 +37,15 @@ _qos_known: dict[bytes, str] = {}
 _encode, _decode = msgspec.json.Encoder().encode, msgspec.json.Decoder(Document).decode
 
 
+_NEVER_NULL = ("apiVersion", "kind", "spec")  # of the spec, nulls are found when it is encoded
+
+
 def default_pod(document: Document) -> None:
+    for name, value in [*document.items()]:
+        if value is None:
+            del document[name]
+        elif name not in _NEVER_NULL:
+            drop_nulls(value)
     made_child(document, "spec")
     spec, data = _with_defaults(document)
     status = child(document, "status")
@@ -52,6 +60,9 @@ def _with_defaults(document: Document) -> tuple[Document, bytes]:
         return {}, b""  # validation reports it
     spec: Document = document["spec"]
     given = _as_json(spec)
+    if not given or b"null" in given:
+        drop_nulls(spec)
+        given = _as_json(spec)
     seen = _unbound.get(given)
     if seen is not None:
         if seen != given:

@@ -37,7 +37,8 @@ POD = Kind(
         "spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork",
         "status.phase", "status.podIP", "status.nominatedNodeName",
     ),
-    default=typed(default_pod), default_status=default_pod_status, prepare_create=prepare_pod,
+    indexed=("spec.nodeName",),
+    default=default_pod, default_status=default_pod_status, prepare_create=prepare_pod,
     validate=pods.pod_validator(),
     validate_subresource={
         "status": pods.pod_status_validator(), "resize": pods.pod_resize_validator(),

@@ -7,15 +7,17 @@ from typing import Any
 
 from wharfinger.api.fields import (
     FieldError,
+    forbidden,
     immutable,
     invalid,
     required,
 )
-from wharfinger.api.names import dns_label, dns_subdomain
+from wharfinger.api.names import dns_1035_label, dns_label, dns_subdomain
 from wharfinger.api.registry import Document
 from wharfinger.api.schema.structural import schema_faults
 from wharfinger.api.validation.common import name_faults, one_of
 from wharfinger.api.validation.selectors import each
+from wharfinger.api.validation.webhooks import client_config_faults
 
 
 def definition_faults(document: Document, old: Document | None) -> Iterator[FieldError]:
@@ -43,6 +45,7 @@ def definition_faults(document: Document, old: Document | None) -> Iterator[Fiel
         for index, text in each(names, field):
             yield from name_faults(dns_label, text, f"spec.names.{field}[{index}]")
     yield from _versions_faults(spec)
+    yield from _conversion_faults(spec.get("conversion") or {})
     if old is not None:
         yield from _definition_update_faults(spec, old.get("spec") or {})
 
@@ -67,6 +70,33 @@ def _versions_faults(spec: Mapping[str, Any]) -> Iterator[FieldError]:
         if schema.get("type") not in (None, "object") or schema.get("type") is None:
             yield invalid(f"{path}.schema.openAPIV3Schema.type", schema.get("type") or "", "must be object at the root")
         yield from schema_faults(schema, f"{path}.schema.openAPIV3Schema")
+
+
+def _conversion_faults(conversion: Mapping[str, Any]) -> Iterator[FieldError]:
+    """The paths are those of upstream's internal version."""
+    path = "spec.conversion"
+    strategy, webhook = conversion.get("strategy"), conversion.get("webhook") or {}
+    yield from one_of(strategy, ("None", "Webhook"), f"{path}.strategy")
+    client, versions = webhook.get("clientConfig"), webhook.get("conversionReviewVersions") or []
+    if strategy != "Webhook":
+        for field, value in (("webhookClientConfig", client), ("conversionReviewVersions", versions)):
+            if value:
+                yield forbidden(f"{path}.{field}", "should not be set when strategy is not set to Webhook")
+        return
+    if client is None:
+        yield required(f"{path}.webhookClientConfig", "required when strategy is set to Webhook")
+    else:
+        yield from client_config_faults(client, f"{path}.webhookClientConfig")
+    if not versions:
+        yield required(f"{path}.conversionReviewVersions")
+        return
+    for index, version in enumerate(versions):
+        if version in versions[:index]:
+            yield invalid(f"{path}.conversionReviewVersions[{index}]", version, "duplicate version")
+        else:
+            yield from name_faults(dns_1035_label, version, f"{path}.conversionReviewVersions[{index}]")
+    if not {"v1", "v1beta1"} & set(versions):
+        yield invalid(f"{path}.conversionReviewVersions", versions, "must include at least one of v1, v1beta1")
 
 
 def _definition_update_faults(spec: Mapping[str, Any], before: Mapping[str, Any]) -> Iterator[FieldError]:

@@ -68,7 +68,7 @@ def _webhooks_faults(document: Document) -> Iterator[FieldError]:
         for selector in ("namespaceSelector", "objectSelector"):
             yield from label_selector_faults(webhook.get(selector), f"{path}.{selector}")
         yield from match_conditions_faults(webhook, path)
-        yield from _client_config_faults(webhook.get("clientConfig") or {}, f"{path}.clientConfig")
+        yield from client_config_faults(webhook.get("clientConfig") or {}, f"{path}.clientConfig")
 
 
 def match_conditions_faults(owner: Mapping[str, Any], path: str) -> Iterator[FieldError]:
@@ -107,7 +107,8 @@ def rule_faults(rule: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     yield from one_of(rule.get("scope"), ("*", "Cluster", "Namespaced"), f"{path}.scope", empty=True)
 
 
-def _client_config_faults(config: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+def client_config_faults(config: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    """How a webhook is reached."""
     url, service = config.get("url"), config.get("service")
     if (url is None) == (service is None):
         yield required(path, "exactly one of url or service is required")
@@ -119,4 +120,4 @@ def _client_config_faults(config: Mapping[str, Any], path: str) -> Iterator[Fiel
     else:
         for name in ("name", "namespace"):
             if not (service or {}).get(name):
-                yield required(f"{path}.service.{name}", f"service {name} is required")
+                yield required(f"{path}.service.{name}")

@@ -30,7 +30,7 @@ from wharfinger.store.apply import merged_configuration
 from wharfinger.store.field_sets import describe, is_granular, item_key
 from wharfinger.store.store import Store
 from wharfinger.store.typed import typed_faults
-from wharfinger.store.versions import copy
+from wharfinger.store.versions import ConversionNeeded, copy
 
 InvocationKey = tuple[str, str, str, str]
 """Names of the policy, the binding and the parameter, and the parameter's namespace."""
@@ -48,22 +48,37 @@ class MutatingPolicyReviewer:
         self._authorize = authorize
         self._policies = BoundPolicies(store, MUTATING_POLICIES, MUTATING_POLICY_BINDINGS)
 
+    def repeats(self, request: Request) -> bool:
+        """Expressions may depend on names."""
+        return not self._policies or exempt(request.resource)
+
     async def review(self, request: Request, repeat: Callable[[], None]) -> Review:
         """Policies with reinvocation policy IfNeeded run again if the object changed after they ran."""
         if not self._policies or request.object is None or request.operation == "DELETE" or exempt(request.resource):
             return PASS
         try:
-            with EvaluationBudget():
-                stale = self._run(request, None)
-                if stale is None:
-                    return PASS
-                before = copy(request.object)
-                repeat()
-                if stale or request.object != before:
-                    self._run(request, stale)
+            stale = await self._complete(request, None)
+            if stale is None:
+                return PASS
+            before = copy(request.object)
+            repeat()
+            if stale or request.object != before:
+                await self._complete(request, stale)
         except ApiError as denied:
             return Review(denied)
         return PASS
+
+    async def _complete(self, request: Request, only: set[InvocationKey] | None) -> set[InvocationKey] | None:
+        """Runs policies, again from the first one if the object must be converted for one of them first."""
+        kind = self._store.registry.of_plural(request.resource.group, request.resource.plural)
+        given = copy(request.object) if kind is not None and kind.conversion is not None else None
+        while True:
+            try:
+                with EvaluationBudget():
+                    return self._run(request, only)
+            except ConversionNeeded as needed:
+                await needed.resolve()
+                request.object = copy(given)
 
     def _run(self, request: Request, only: set[InvocationKey] | None) -> set[InvocationKey] | None:
         """Runs all policies, or only some. Returns those that may be invoked again; None if nothing changed."""

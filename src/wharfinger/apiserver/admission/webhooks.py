@@ -1,43 +1,37 @@
-"""Mutating and validating webhooks that users configure, called as kube-apiserver calls them.
-
-A reference to a Service is resolved to one of its endpoints, which is called directly.
-"""
+"""Mutating and validating webhooks that users configure, called as kube-apiserver calls them."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 import uuid
 from base64 import b64decode
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-import aiohttp
 import jsonpatch
 import jsonpointer
 import msgspec
 
 from wharfinger.admission.reads import Derived, ObjectVersion
 from wharfinger.admission.request import PASS, Request, Review
-from wharfinger.api.errors import ApiError, BadRequest, InternalError, NotFound, forbidden
-from wharfinger.api.kinds.builtin import MUTATING_WEBHOOKS, SERVICES, VALIDATING_WEBHOOKS
+from wharfinger.api.errors import ApiError, BadRequest, InternalError, forbidden
+from wharfinger.api.kinds.builtin import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
 from wharfinger.api.registry import Document, Registry, Resource
 from wharfinger.apiserver.admission import review as admission_review
 from wharfinger.apiserver.admission.authorizer import Authorize
 from wharfinger.apiserver.admission.matching import MatchConditionError, RequestMatcher, conditions_hold, exempt
 from wharfinger.apiserver.expressions import bind
-from wharfinger.apiserver.service_endpoints import resolve
+from wharfinger.apiserver.webhook_calls import WebhookCaller, WebhookCallFailed
 from wharfinger.cel import EvaluationBudget
 from wharfinger.store.store import Store
+from wharfinger.store.versions import converted
 
 log = logging.getLogger(__name__)
 
-_MAX_RESPONSE = 3 * 1024 * 1024  # bytes
 _GROUP = "admission.k8s.io"
 _VERSIONS = ("v1", "v1beta1")
-_HEADERS = {"Accept": "application/json, */*", "User-Agent": "kube-apiserver-admission"}
 
 
 class WebhookEntry:
@@ -62,20 +56,15 @@ class WebhookInvocation:
     resource: Resource  # as which the request matched
 
 
-class WebhookCallFailed(Exception):
-    """The webhook could not be called, or its response is invalid."""
-
-
 class WebhookReviewer:
     """All mutating or all validating webhooks."""
 
-    def __init__(self, store: Store, authorize: Authorize, *, mutating: bool) -> None:
+    def __init__(self, store: Store, authorize: Authorize, caller: WebhookCaller, *, mutating: bool) -> None:
         self._store = store
         self._authorize = authorize
         self._mutating = mutating
         self._hooks = Derived(store, MUTATING_WEBHOOKS if mutating else VALIDATING_WEBHOOKS, self._read)
-        self._session: aiohttp.ClientSession | None = None
-        self._contexts: dict[str, ssl.SSLContext] = {}
+        self._caller = caller
 
     def _read(self, stored: Iterable[ObjectVersion]) -> list[WebhookEntry]:
         """Ordered by the names of their configurations, as kube-apiserver calls them."""
@@ -86,9 +75,9 @@ class WebhookReviewer:
             for hook in one.document().get("webhooks") or []
         ]
 
-    async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
+    def repeats(self, request: Request) -> bool:
+        """Webhooks are called for every request."""
+        return not self._hooks.get() or exempt(request.resource)
 
     async def review(self, request: Request, repeat: Callable[[], None] = lambda: None) -> Review:
         """`repeat` runs the built-in mutating reviewers again after webhooks changed the object."""
@@ -113,7 +102,7 @@ class WebhookReviewer:
         stale: set[WebhookEntry] = set()  # called before a change
         changed = False
         for hook in hooks:
-            invocation = self._invocation(hook, request)
+            invocation = await self._invocation(hook, request)
             if invocation is None:
                 continue
             if await self._call(invocation, request, warnings):
@@ -128,23 +117,23 @@ class WebhookReviewer:
         if msgspec.json.encode(request.object) != left:
             stale |= current
         for hook in hooks:
-            if hook in stale and (invocation := self._invocation(hook, request)) is not None:
+            if hook in stale and (invocation := await self._invocation(hook, request)) is not None:
                 await self._call(invocation, request, warnings)
 
     async def _validate(self, hooks: list[WebhookEntry], request: Request, warnings: list[str]) -> None:
-        called = [found for hook in hooks if (found := self._invocation(hook, request)) is not None]
+        called = [found for hook in hooks if (found := await self._invocation(hook, request)) is not None]
         answers = await asyncio.gather(*(self._call(one, request, warnings) for one in called), return_exceptions=True)
         for answer in answers:
             if isinstance(answer, BaseException):
                 raise answer
 
-    def _invocation(self, hook: WebhookEntry, request: Request) -> WebhookInvocation | None:
+    async def _invocation(self, hook: WebhookEntry, request: Request) -> WebhookInvocation | None:
         labels = admission_review.namespace_labels(request, self._store.peek)
         matched = hook.matcher.find(request, self._store.registry, labels)
         if matched is None:
             return None
         if hook.conditions:
-            variables = admission_review.variables(request, self._store.registry, matched)
+            variables = await converted(lambda: admission_review.variables(request, self._store.registry, matched))
             bindings = bind(variables, authorize=self._authorize)
             try:
                 with EvaluationBudget():
@@ -161,7 +150,11 @@ class WebhookReviewer:
             raise BadRequest(f'admission webhook "{hook.name}" does not support dry run')
         uid = str(uuid.uuid4())
         try:
-            answer = await self._ask(hook, _review(request, invocation, self._store.registry, uid))
+            review = await converted(lambda: _review(request, invocation, self._store.registry, uid))
+            try:
+                answer = await self._caller.ask(hook.client, review, hook.timeout)
+            except WebhookCallFailed as error:
+                raise WebhookCallFailed(f"failed to call webhook: {error}") from None
             response = _response(hook, answer, uid)
             warnings += [str(text) for text in response.get("warnings") or ()]
             if request.audit is not None:
@@ -170,85 +163,14 @@ class WebhookReviewer:
             if not response.get("allowed"):
                 raise _denial(hook, response.get("status") or {})
             patch = response.get("patch") if hook.mutating else None
-            return bool(patch) and _patch(request, invocation.resource, self._store.registry, str(patch))
+            return bool(patch) and await converted(
+                lambda: _patch(request, invocation.resource, self._store.registry, str(patch))
+            )
         except WebhookCallFailed as error:
             if not hook.fails:
                 log.warning("webhook %s failed, ignored by its failure policy: %s", hook.name, error)
                 return False
             raise InternalError(f'Internal error occurred: failed calling webhook "{hook.name}": {error}') from None
-
-    async def _ask(self, hook: WebhookEntry, review: Document) -> Document:
-        url, called, server_name = self._address(hook)
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                json_serialize=lambda value: msgspec.json.encode(value).decode(), headers=_HEADERS
-            )
-        try:
-            context = self._context(hook.client.get("caBundle") or "")
-            async with (
-                asyncio.timeout(hook.timeout),
-                self._session.post(
-                    called,
-                    json=review,
-                    ssl=context,
-                    allow_redirects=False,
-                    server_hostname=server_name,
-                    headers={"Host": server_name} if server_name else {},
-                ) as response,
-            ):
-                data = await response.content.read(_MAX_RESPONSE)
-        except TimeoutError:
-            raise WebhookCallFailed(f'failed to call webhook: Post "{url}": context deadline exceeded') from None
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise WebhookCallFailed(
-                f'failed to call webhook: Post "{url}": {str(error) or type(error).__name__}'
-            ) from None
-        if response.status != 200:
-            raise WebhookCallFailed(
-                f"failed to call webhook: the server responded with {response.status} {response.reason}"
-            )
-        try:
-            answer = msgspec.json.decode(data)
-        except msgspec.DecodeError as error:
-            raise WebhookCallFailed(f"failed to call webhook: the response is not JSON: {error}") from None
-        if not isinstance(answer, dict):
-            raise WebhookCallFailed("failed to call webhook: the response is not an AdmissionReview")
-        return answer
-
-    def _address(self, hook: WebhookEntry) -> tuple[str, str, str | None]:
-        """The URL of the webhook for messages, that which is called, and the name to verify its certificate against if it is
-        not the host of the URL."""
-        timeout = f"timeout={hook.timeout}s"
-        if hook.client.get("url"):
-            url = f"{hook.client['url']}{'&' if '?' in hook.client['url'] else '?'}{timeout}"
-            return url, url, None
-        wanted = hook.client.get("service") or {}
-        name, namespace = str(wanted.get("name") or ""), str(wanted.get("namespace") or "")
-        host, port = f"{name}.{namespace}.svc", int(wanted.get("port") or 443)
-        rest = f"/{str(wanted.get('path') or '').lstrip('/')}?{timeout}"
-        url = f"https://{host}:{port}{rest}"
-        try:
-            address, target = self._endpoint(name, namespace, port)
-        except ApiError as error:
-            raise WebhookCallFailed(f'failed to call webhook: Post "{url}": {error}') from None
-        return url, f"https://{f'[{address}]' if ':' in address else address}:{target}{rest}", host
-
-    def _endpoint(self, name: str, namespace: str, port: int) -> tuple[str, int]:
-        found = self._store.peek(SERVICES, name, namespace)
-        if found is None:
-            raise NotFound(f'service "{name}" not found')
-        service = found.document()
-        spec = service.get("spec") or {}
-        if spec.get("type") == "ExternalName":
-            return str(spec.get("externalName")), port
-        return resolve(self._store, service, port)
-
-    def _context(self, bundle: str) -> ssl.SSLContext:
-        """Trusts the CA bundle of the configuration, or the system's authorities if there is none."""
-        if bundle not in self._contexts:
-            data = b64decode(bundle).decode() if bundle else None
-            self._contexts[bundle] = ssl.create_default_context(cadata=data)
-        return self._contexts[bundle]
 
 
 def _review(request: Request, invocation: WebhookInvocation, registry: Registry, uid: str) -> Document:

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Iterable, Iterator
+from collections.abc import Awaitable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +27,9 @@ from wharfinger.cli.options import output_option
 
 _FAN_OUTS = 50  # writes whose delay to the watchers is measured
 _PODS = "/api/v1/namespaces/default/pods"
+_VERSION = re.compile(rb'"resourceVersion":"(\d+)"')
 _LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
+_CHUNKED = re.compile(rb"transfer-encoding: chunked", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,7 @@ class Connection(asyncio.Protocol):
         self.arrivals: list[float] | None = None  # if set: the times at which a watch received an event
         self.marker = b""
         self.watching = False
+        self.refusal = ""  # of a watch
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's TLS transports are not subclasses of asyncio's.
@@ -59,6 +62,8 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self.arrivals is not None:
             self.watching = True  # at least the head of the response has arrived
+            if data.startswith(b"HTTP/1.1 ") and (not data.startswith(b"HTTP/1.1 200") or b'"type":"ERROR"' in data):
+                self.refusal = data[-500:].decode(errors="replace")
             if self.marker in data:
                 self.arrivals.append(time.perf_counter())
             return
@@ -66,12 +71,18 @@ class Connection(asyncio.Protocol):
         end = self._data.find(b"\r\n\r\n")
         if end < 0:
             return
-        length = _LENGTH.search(self._data, 0, end)
-        total = end + 4 + (int(length[1]) if length else 0)
+        total = self._answer_length(end)
         if len(self._data) >= total and self._waiting is not None and not self._waiting.done():
             answer = bytes(self._data[:total])
             del self._data[:total]
             self._waiting.set_result(answer)
+
+    def _answer_length(self, end: int) -> int:
+        """Bytes of the answer whose head ends there; there is at most one, since requests wait for answers."""
+        length = _LENGTH.search(self._data, 0, end)
+        if length is None and _CHUNKED.search(self._data, 0, end):
+            return len(self._data) if self._data.endswith(b"\r\n0\r\n\r\n") else len(self._data) + 1
+        return end + 4 + (int(length[1]) if length else 0)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._waiting is not None and not self._waiting.done():
@@ -146,8 +157,11 @@ class Bench:
         return done / (time.perf_counter() - started)
 
     async def watch(self, paths: Iterable[str], marker: bytes) -> list[Connection]:
-        """Watches that have started, each on a connection of its own."""
-        requests = [self.request("GET", path) for path in paths]
+        """Watches that have started, each on a connection of its own, from the present on, as after a list."""
+        (lister,) = await self.open(1)
+        version = _VERSION.search(await lister.ask(self.request("GET", f"{_PODS}?limit=1")))
+        after = version[1].decode() if version else "0"
+        requests = [self.request("GET", f"{path}&resourceVersion={after}") for path in paths]
         streams = await self.open(len(requests))
         for stream, request in zip(streams, requests):
             stream.arrivals, stream.marker = [], marker
@@ -155,6 +169,8 @@ class Bench:
         deadline = time.perf_counter() + 30
         while not all(stream.watching for stream in streams) and time.perf_counter() < deadline:
             await asyncio.sleep(0.01)
+        if refusal := next(filter(None, (stream.refusal for stream in streams)), ""):
+            raise click.ClickException(f"the server refused a watch: {refusal}")
         return streams
 
 
@@ -190,25 +206,33 @@ def binding(name: str, node: str = "node-1") -> bytes:
 
 
 class CpuMeter:
-    """The processor time of the server for each request; nothing where it is not known."""
+    """The processor time of the server, which may be several processes; nothing where it is not known."""
 
-    def __init__(self, process: int | None) -> None:
-        self._process = process
+    def __init__(self, processes: Sequence[int]) -> None:
+        self._processes = processes
 
     async def rate(self, name: str, count: int, measured: Awaitable[float]) -> dict[str, float]:
-        before = self._seconds()
+        """The rate of requests, and the processor time for each."""
+        before = self.seconds()
         result = {f"{name}PerSecond": await measured}
-        after = self._seconds()
-        if before is not None and after is not None:
-            result[f"{name}CpuMicroseconds"] = (after - before) / count * 1e6
-        return result
+        return result | self.since(before, name, count)
 
-    def _seconds(self) -> float | None:
+    def since(self, before: float | None, name: str, count: int) -> dict[str, float]:
+        after = self.seconds()
+        if before is None or after is None or not count:
+            return {}
+        return {f"{name}CpuMicroseconds": (after - before) / count * 1e6}
+
+    def seconds(self) -> float | None:
         try:
-            fields = Path(f"/proc/{self._process}/stat").read_text().rpartition(")")[2].split()
+            return sum(map(_processor_seconds, self._processes)) if self._processes else None
         except OSError:
             return None
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _processor_seconds(process: int) -> float:
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 async def measure(bench: Bench, load: ServerLoad, meter: CpuMeter) -> dict[str, Any]:
@@ -230,7 +254,7 @@ async def measure(bench: Bench, load: ServerLoad, meter: CpuMeter) -> dict[str, 
     listing = bench.request("GET", f"{_PODS}?limit=500")
     lists = 200
     result |= await meter.rate("listsOf500", lists, bench.rate(pool[:4], (listing for _ in range(lists))))
-    result |= await _fan_out(bench, pool[0], load.watchers)
+    result |= await _fan_out(bench, pool[0], load.watchers, meter)
     return {key: round(value, 1) if isinstance(value, float) else value for key, value in result.items()}
 
 
@@ -246,10 +270,11 @@ async def _store(bench: Bench, pool: list[Connection], load: ServerLoad) -> None
     await bench.rate(pool, _binds(bench, names, load.nodes))
 
 
-async def _fan_out(bench: Bench, writer: Connection, watchers: int) -> dict[str, Any]:
-    """The time from the start of a write until every watcher has the event."""
+async def _fan_out(bench: Bench, writer: Connection, watchers: int, meter: CpuMeter) -> dict[str, Any]:
+    """The time from the start of a write until every watcher has the event, and the processor time for each event."""
     streams = await bench.watch([f"{_PODS}?watch=1&labelSelector=app%3Dfan"] * watchers, b'"fan-')
     delays: list[float] = []
+    before = meter.seconds()
     for number in range(_FAN_OUTS):
         for stream in streams:
             stream.arrivals = []
@@ -262,6 +287,7 @@ async def _fan_out(bench: Bench, writer: Connection, watchers: int) -> dict[str,
         delays += [stream.arrivals[0] - started for stream in streams if stream.arrivals]
     delays.sort()
     return {
+        **meter.since(before, "eventsDelivered", len(delays)),
         "watchers": watchers,
         "eventsDelivered": len(delays),
         "writeToWatchersMedianMs": delays[len(delays) // 2] * 1000 if delays else None,
@@ -272,12 +298,12 @@ async def _fan_out(bench: Bench, writer: Connection, watchers: int) -> dict[str,
 @contextmanager
 def running_server(directory: Path) -> Iterator[Path]:
     """An API server in its own process, on a free port; yields its kubeconfig."""
-    with _server_process(directory) as (kubeconfig, _):
+    with server_process(directory) as (kubeconfig, _):
         yield kubeconfig
 
 
 @contextmanager
-def _server_process(directory: Path) -> Iterator[tuple[Path, int]]:
+def server_process(directory: Path) -> Iterator[tuple[Path, int]]:
     """An API server; yields its kubeconfig and the number of its process."""
     command = [sys.executable, "-m", "wharfinger.cli.main", "apiserver", "--data-dir", str(directory), "--port", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
@@ -306,14 +332,15 @@ def command(pods: int, connections: int, watchers: int, nodes: int, stored: int,
     load = ServerLoad(pods, connections, watchers, nodes, stored)
     with (
         tempfile.TemporaryDirectory(prefix="wharf-bench-") as scratch,
-        _server_process(Path(scratch)) as (kubeconfig, process),
+        server_process(Path(scratch)) as (kubeconfig, process),
     ):
-        result = run(kubeconfig, load, process)
+        result = run(kubeconfig, load, [process])
     show_result(result, output)
     return result
 
 
-def run(kubeconfig: Path, load: ServerLoad, process: int | None = None) -> dict[str, Any]:
+def run(kubeconfig: Path, load: ServerLoad, processes: Sequence[int] = ()) -> dict[str, Any]:
+    """Measures the API server that a kubeconfig names; `processes` are those that make it up, if they run here."""
     from base64 import b64decode
 
     import msgspec
@@ -325,7 +352,7 @@ def run(kubeconfig: Path, load: ServerLoad, process: int | None = None) -> dict[
     async def main() -> dict[str, Any]:
         bench = Bench(cluster["server"], user["token"], context)
         try:
-            return await measure(bench, load, CpuMeter(process))
+            return await measure(bench, load, CpuMeter(processes))
         finally:
             bench.close()
 

@@ -11,6 +11,9 @@ from wharfinger.systems.resource_class.rules.compute_resources import (
     parse_record,
 )
 
+SHOWN_BY = (RECORD.encode(), RECORD_FIELD.encode())
+"""What is in the JSON of a pod that `show_devices` changes."""
+
 
 def show_devices(pod: Document) -> None:
     """Copies the pod's device record to `containers[].allocatedComputeResources`, in place of what was there."""

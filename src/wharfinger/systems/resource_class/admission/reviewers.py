@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from wharfinger.admission.extension import AdmissionContext, SystemReviewers
+from wharfinger.admission.extension import AdmissionContext, BindCompletion, SystemReviewers
 from wharfinger.admission.reads import Derived
 from wharfinger.admission.request import PASS, Request, Review
 from wharfinger.api.errors import invalid_object
 from wharfinger.api.fields import FieldError, duplicate, invalid
 from wharfinger.api.fields import forbidden as forbidden_field
 from wharfinger.api.views import decode, view
-from wharfinger.systems.resource_class.admission.binding import show_devices
+from wharfinger.systems.resource_class.admission.binding import SHOWN_BY, show_devices
 from wharfinger.systems.resource_class.admission.names import OverlaidReviewer
 from wharfinger.systems.resource_class.admission.quota import StoredAliases
 from wharfinger.systems.resource_class.admission.unknown_names import StoredNodeResources, UnknownNameReviewer
@@ -94,5 +94,5 @@ def stored_reviewers(context: AdmissionContext) -> SystemReviewers:
         ],
         final=[ClassReviewer(classes.get, groups=settings.groups)],
         quota=StoredAliases(context.objects),
-        on_bind=show_devices,
+        on_bind=BindCompletion(show_devices, SHOWN_BY),
     )
