@@ -9,7 +9,7 @@ import time
 from collections.abc import Collection
 from typing import Any, TypeVar
 
-from wharfinger.api.errors import AlreadyExists, ApiError
+from wharfinger.api.errors import AlreadyExists, ApiError, Conflict
 from wharfinger.api.kinds.builtin import (
     CSI_DRIVERS,
     CSI_NODES,
@@ -110,18 +110,24 @@ class Drivers:
         except CannotProvision as why:
             message = f'failed to provision volume with StorageClass "{storage_class.metadata.name}": {why}'
             self._recorder.event(PERSISTENT_VOLUME_CLAIMS, claim, "Warning", "ProvisioningFailed", message)
-            if selected is not None:  # lets the scheduler choose another node
-                change = {
-                    "metadata": {
-                        "resourceVersion": claim.metadata.resource_version,
-                        "annotations": {SELECTED_NODE: None},
-                    }
-                }
-                await self._client.patch(
-                    PERSISTENT_VOLUME_CLAIMS, claim.metadata.name, change, claim.metadata.namespace
-                )
+            if selected is not None:
+                await self._give_back(claim, selected)
             return
         await self._make(claim, made)
+
+    async def _give_back(self, claim: PersistentVolumeClaim, selected: str) -> None:
+        """Lets the scheduler choose another node. The controllers of the cluster may write the claim at the same time."""
+        own = claim.metadata
+        while claim.metadata.uid == own.uid and claim.metadata.annotations.get(SELECTED_NODE) == selected:
+            version = claim.metadata.resource_version
+            change = {"metadata": {"resourceVersion": version, "annotations": {SELECTED_NODE: None}}}
+            try:
+                await self._client.patch(PERSISTENT_VOLUME_CLAIMS, own.name, change, own.namespace)
+                return
+            except Conflict:
+                claim = await self._client.get(
+                    PERSISTENT_VOLUME_CLAIMS, own.name, own.namespace, view=PersistentVolumeClaim
+                )
 
     async def _make(self, claim: PersistentVolumeClaim, made: Provisioned) -> None:
         try:
