@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import ssl
 from base64 import b64decode
+from typing import TYPE_CHECKING
 
-import aiohttp
 import msgspec
 
 from wharfinger.api.errors import ApiError, NotFound
@@ -17,6 +17,9 @@ from wharfinger.api.kinds.builtin import SERVICES
 from wharfinger.api.registry import Document
 from wharfinger.apiserver.service_endpoints import resolve
 from wharfinger.store.store import Store
+
+if TYPE_CHECKING:
+    import aiohttp
 
 _HEADERS = {"Accept": "application/json, */*", "User-Agent": "kube-apiserver-admission"}
 _MOST_CONTEXTS = 256
@@ -41,6 +44,8 @@ class WebhookCaller:
 
     async def ask(self, client: Document, review: Document, timeout: int) -> Document:
         """The answer to a review. `client` is the `clientConfig`, and `timeout` is in seconds. Raises WebhookCallFailed."""
+        import aiohttp  # here, since most commands call no webhook
+
         url, called, server_name = self._address(client, timeout)
         if self._session is None:
             self._session = aiohttp.ClientSession(
