@@ -183,7 +183,7 @@ def latencies(page: Page, api: Api) -> list[float]:
     expect(page.get_by_text("What if it is drained?")).to_be_visible()
     found = []
     for number in range(FLIPS):
-        time.sleep(1.0 + number % 7 / 10)  # the page asks at most every 400 ms
+        time.sleep(1.0 + number % 7 / 10)  # at different times of whatever the page does now and then
         body = {"spec": {"unschedulable": number % 2 == 0}}
         api.ask("PATCH", "/api/v1/nodes/node-0001", body, media="application/merge-patch+json")
         began = time.perf_counter()

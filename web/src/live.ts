@@ -44,7 +44,7 @@ export interface Live<T> {
   error: ApiError | undefined;
 }
 
-const PAUSE = 400; // milliseconds between two requests of one screen, however much changes
+const PAUSE = 100; // milliseconds between two requests of one screen, however much changes
 
 /** `kinds`: those whose changes matter, if not all. `every`: milliseconds after which it is asked for again in any case. */
 export function useLive<T>(path: string | null, kinds?: string[], every?: number): Live<T> {

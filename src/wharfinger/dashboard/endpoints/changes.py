@@ -15,7 +15,7 @@ from wharfinger.dashboard.endpoints.registry import endpoint
 from wharfinger.dashboard.sessions import Caller
 from wharfinger.dashboard.state import Change, Subscription
 
-COALESCE = 0.1  # seconds between two messages; the first change after a quiet time is told at once
+COALESCE = 0.05  # seconds between two messages; the first change after a quiet time is told at once
 KEEP_ALIVE = 15.0  # seconds between messages when nothing changes
 
 
