@@ -292,7 +292,7 @@ function Compare(props: { found: Explanation; compare: string }): JSX.Element {
         </div>
         {shown.length > 0 && (
           <div class="scroll" role="region" aria-label="Comparison" tabIndex={0}>
-            <table>
+            <table class="cards">
               <thead>
                 <tr>
                   <th scope="col">Plugin</th>
@@ -306,9 +306,9 @@ function Compare(props: { found: Explanation; compare: string }): JSX.Element {
               <tbody>
                 {shown.some(({ on }) => on?.reason) && (
                   <tr>
-                    <td>refused</td>
+                    <td class="lead">refused</td>
                     {shown.map(({ name, on }) => (
-                      <td key={name} class="number">
+                      <td key={name} data-label={name} style="text-align: right">
                         {refusalText(on)}
                       </td>
                     ))}
@@ -316,9 +316,9 @@ function Compare(props: { found: Explanation; compare: string }): JSX.Element {
                 )}
                 {plugins.map((plugin) => (
                   <tr key={plugin}>
-                    <td class="plugin">{plugin}</td>
+                    <td class="lead plugin">{plugin}</td>
                     {shown.map(({ name, on }) => (
-                      <td key={name} class="number mono">
+                      <td key={name} data-label={name} class="number mono">
                         {on?.scores?.[plugin]?.toLocaleString("en") ?? "–"}
                       </td>
                     ))}
@@ -326,11 +326,11 @@ function Compare(props: { found: Explanation; compare: string }): JSX.Element {
                 ))}
                 {plugins.length > 0 && (
                   <tr>
-                    <td>
+                    <td class="lead">
                       <b>total</b>
                     </td>
                     {shown.map(({ name, on }) => (
-                      <td key={name} class="number mono">
+                      <td key={name} data-label={name} class="number mono">
                         <b>{on?.total?.toLocaleString("en") ?? "–"}</b>
                       </td>
                     ))}
