@@ -66,7 +66,7 @@ class ObjectSelector:
                 self._names.append(field)
             elif field.path in kind.selectable:
                 self._fields.append((kind.selectable.index(field.path), field.value, field.equal))
-            elif kind.selectable:
+            elif kind.selectable or kind.ours or kind.custom:
                 raise BadRequest(f"field label not supported: {field.path}")
             else:
                 raise BadRequest(
