@@ -114,6 +114,8 @@ def annotated(name: str, **annotations: str) -> Document:
     return {"metadata": {"name": name, "annotations": annotations}}
 
 
+@pytest.mark.needs_system("reservation")
+@pytest.mark.needs_system("resource_policy")
 def test_what_programs_wrote_on_objects_of_others_is_taken_back() -> None:
     nodes = [
         {**annotated("freed", **{CORDONED: "repack-policy.nightly", "mine": "kept"}), "spec": {"unschedulable": True}},
