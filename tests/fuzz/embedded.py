@@ -3,7 +3,7 @@ the time to ready stays flat.
 
     python -m tests.fuzz.embedded --kills 1000 --seed 1
 
-Between kills, some episodes: the disk is full (a limit on the size of files), a write to the log of the data file is torn
+Between kills, some episodes: the disk is full (a limit on the size of files) and has room again, a write to the log of the data file is torn
 (half a page of anything at its end), an older copy of the data file is put back (then everything acknowledged since is
 gone, and nothing else), and a start is killed before it is ready. With `--episodes N`, each happens about every N kills.
 
@@ -29,7 +29,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,8 @@ from tests.apiserver.running import Api, environment
 READY = 180.0  # seconds in which a start must succeed, on a busy machine
 EPISODES = 25  # kills between two disks that are full; other episodes have their own turn
 SHORTEST, LONGEST = 0.02, 0.8  # seconds of load before a kill
-FULL = 20.0  # seconds in which a disk that fills up must have refused a write
+NEARLY_FULL = 1.0  # seconds in which the last room on the disk is used up
+REACTION = 60.0  # seconds in which writes are refused once the disk is full, and accepted once it is not
 TORN = 2500  # bytes: less than a page of the log
 WRITERS = 4
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -84,10 +85,10 @@ class Embedded:
         self.directory = directory
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self, file_limit: int | None = None) -> float:
+    def start(self) -> float:
         """Starts it and returns the seconds until it was ready. Raises AssertionError if that fails."""
         began = time.monotonic()
-        self.launch(file_limit)
+        self.launch()
         assert self._process is not None
         while time.monotonic() - began < READY:
             assert self._process.poll() is None, "wharf up ended by itself; see up.log"
@@ -97,14 +98,8 @@ class Embedded:
             time.sleep(0.02)
         raise AssertionError(f"wharf up was not ready within {READY:.0f} seconds; see up.log")
 
-    def launch(self, file_limit: int | None = None) -> None:
+    def launch(self) -> None:
         """Starts it without waiting."""
-
-        def limit() -> None:
-            if file_limit is not None:
-                signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-                resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit, file_limit))
-
         log = (self.directory.parent / "up.log").open("ab")
         command = [sys.executable, "-m", "wharfinger.cli.main", "up", "--port", "0", "--nodes", "3"]
         self._process = subprocess.Popen(
@@ -113,7 +108,6 @@ class Embedded:
             stderr=log,
             env=environment(),
             start_new_session=True,
-            preexec_fn=limit,
         )
         log.close()
 
@@ -121,6 +115,12 @@ class Embedded:
     def pid(self) -> int:
         assert self._process is not None
         return self._process.pid
+
+    def limit_files(self, size: int) -> None:
+        """From now on, nothing is written to a file beyond this size: to the processes, the disk is full."""
+        for each in processes(self.pid):
+            with suppress(ProcessLookupError):
+                resource.prlimit(each, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
     def api(self) -> Api:
         return Api(self.directory / "kubeconfig")
@@ -150,7 +150,7 @@ class LoadWriter(threading.Thread):
         self.contradicted: list[str] = []  # answers that contradict what was acknowledged
         self.version = 0  # the highest one that was acknowledged
         self.writes = 0
-        self.refused = False  # for want of room on the disk
+        self.refusals = 0  # for want of room on the disk
         self.stopping = False
 
     def run(self) -> None:
@@ -183,7 +183,7 @@ class LoadWriter(threading.Thread):
             self.acknowledged[name] = None if answer.status == 404 else self._read(name)
             self.unknown.discard(name)
         else:
-            self.refused = True
+            self.refusals += 1
             time.sleep(0.05)
 
     def _read(self, name: str) -> str | None:
@@ -259,7 +259,7 @@ class KillCampaign:
         full = turn == self._episodes - 1
         if turn == self._episodes // 3:
             self._kill_while_starting()
-        progress.seconds.append(round(self._embedded.start(self._size() + 200_000 if full else None), 3))
+        progress.seconds.append(round(self._embedded.start(), 3))
         progress.processor.append(round(processor_seconds(self._embedded.pid), 2))
         self._verify(number)
         progress.interrupted = True
@@ -292,11 +292,8 @@ class KillCampaign:
             "readyProcessorLast": _median(progress.processor, first=False),
         }
 
-    def _size(self) -> int:
-        return max((each.stat().st_size for each in self._embedded.directory.rglob("*") if each.is_file()), default=0)
-
     def _load(self, full: bool) -> None:
-        """Writes until everything is killed, at a random moment; if the disk fills up, after that."""
+        """Writes until everything is killed, at a random moment."""
         api, known = self._embedded.api(), self.progress.known
         writers = [
             LoadWriter(api, index, random.Random(self._rng.random()), values)
@@ -304,11 +301,9 @@ class KillCampaign:
         ]
         for each in writers:
             each.start()
-        deadline = time.monotonic() + FULL
-        while full and not any(each.refused for each in writers):
-            assert time.monotonic() < deadline, "the disk is full, but no write was refused"
-            time.sleep(0.02)
         time.sleep(self._rng.uniform(SHORTEST, LONGEST))
+        if full:
+            self._fill_disk(writers)
         self._embedded.kill()
         for each in writers:
             each.stopping = True
@@ -317,8 +312,23 @@ class KillCampaign:
             known.highest = max(known.highest, each.version)
             assert not each.contradicted, f"what was acknowledged is not there: {each.contradicted}"
             known.unknown |= each.unknown
-        if full:
-            self.progress.count("disk full")
+
+    def _fill_disk(self, writers: Sequence[LoadWriter]) -> None:
+        """Some more is written, perhaps only part of a write, then nothing any more; half of the time, there is room again in
+        the end."""
+        logs = [each.stat().st_size for each in self._embedded.directory.rglob("*-wal")]
+        self._embedded.limit_files(max(logs, default=0) + self._rng.randint(0, 60_000))
+        full = time.monotonic() + NEARLY_FULL
+        while not any(each.refusals for each in writers) and time.monotonic() < full:
+            time.sleep(0.02)
+        self._embedded.limit_files(0)
+        _await("writes are refused while the disk is full", lambda: any(each.refusals for each in writers))
+        self.progress.count("disk full")
+        if self._rng.random() < 0.5:
+            self._embedded.limit_files(resource.RLIM_INFINITY)
+            before = sum(each.writes for each in writers)
+            _await("writes are accepted once there is room", lambda: sum(each.writes for each in writers) > before)
+            self.progress.count("room again")
 
     def _kill_while_starting(self) -> None:
         usual = statistics.median(self.progress.seconds[-10:] or [1.0])
@@ -360,6 +370,13 @@ class KillCampaign:
         shutil.copytree(self._copy, self._embedded.directory)
         self.progress.known = copy.deepcopy(known)
         self.progress.count("older file")
+
+
+def _await(what: str, happened: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + REACTION
+    while not happened():
+        assert time.monotonic() < deadline, f"not within {REACTION:.0f} seconds: {what}"
+        time.sleep(0.02)
 
 
 def _median(seconds: Sequence[float], *, first: bool) -> float:
