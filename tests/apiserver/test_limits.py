@@ -208,6 +208,9 @@ class Pending:
     def claim(self, owner: str, *, limited: bool) -> None:
         self.owner = owner
 
+    def set_streaming(self, streaming: bool) -> None:
+        raise AssertionError("the request is not a watch")
+
 
 @pytest.mark.parametrize("first", [None, b'{"metadata":'], ids=["no byte", "a part"])
 def test_a_body_that_does_not_arrive_is_given_up(
