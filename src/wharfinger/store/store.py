@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +35,16 @@ from wharfinger.store.pods import Pods
 from wharfinger.store.repeats import RepeatedWrites
 from wharfinger.store.scale import scale_of, scaled
 from wharfinger.store.selection import ObjectSelector
-from wharfinger.store.versions import converted, copy, encoded, kind_of, outgoing, present, present_all, served_as_is
+from wharfinger.store.versions import (
+    converted,
+    copy,
+    encoded,
+    kind_of,
+    outgoing,
+    present,
+    present_all,
+    served_as_is,
+)
 from wharfinger.store.watch import Watch
 from wharfinger.store.writes import Call, Writer
 
@@ -154,17 +164,22 @@ class Store(WriteVerbs[Written]):
             selection = ObjectSelector(kind, labels, fields)
             found = [item for item in self._compute(kind, namespace) if selection.empty or selection.matches(item)]
             return Listing(found, self._ledger.version)
-        collection, selection = self._selected(kind, labels, fields)
-        listing = list_objects(
-            collection,
-            self._ledger.version,
-            selection,
-            _prefix(kind, namespace),
-            now=self.now(),
-            limit=limit,
-            continue_token=continue_token,
-            version=version,
-            version_match=version_match,
+        collection, selection = self._selected(kind, resource, labels, fields)
+        prefix = _prefix(kind, namespace)
+        if selection.converts:  # those of the list together, not each when its turn comes
+            await present_all(kind, resource, collection.visible.values(prefix))
+        listing = await converted(
+            lambda: list_objects(
+                collection,
+                self._ledger.version,
+                selection,
+                prefix,
+                now=self.now(),
+                limit=limit,
+                continue_token=continue_token,
+                version=version,
+                version_match=version_match,
+            )
         )
         if not served_as_is(kind, resource):
             listing = replace(listing, items=await present_all(kind, resource, listing.items))
@@ -203,7 +218,7 @@ class Store(WriteVerbs[Written]):
         """
         kind = kind_of(self.registry, resource)
         converts = not served_as_is(kind, resource)
-        collection, selection = self._selected(kind, labels, fields)
+        collection, selection = self._selected(kind, resource, labels, fields)
         return Watch(
             collection,
             self._ledger,
@@ -217,9 +232,13 @@ class Store(WriteVerbs[Written]):
         )
 
     def _selected(
-        self, kind: Kind, labels: Requirements, fields: Sequence[FieldRequirement]
+        self, kind: Kind, resource: Resource, labels: Requirements, fields: Sequence[FieldRequirement]
     ) -> tuple[Collection, ObjectSelector]:
-        collection, selection = self._ledger.collection(kind.group, kind.plural), ObjectSelector(kind, labels, fields)
+        form = None
+        if kind.selectable_in is not None and not served_as_is(kind, resource):
+            form = partial(present, kind, resource)
+        collection = self._ledger.collection(kind.group, kind.plural)
+        selection = ObjectSelector(kind, labels, fields, resource.version, form)
         collection.selected_by_field = collection.selected_by_field or selection.by_field
         return collection, selection
 

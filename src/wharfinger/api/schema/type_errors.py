@@ -19,6 +19,7 @@ from wharfinger.api.schema.tree import Schema
 from wharfinger.api.times import BadTime, parse_time
 
 _parsed_time = lru_cache(4096)(parse_time)  # many objects are written in the same second
+_REMEMBERED = 64  # characters of a time; clients may send longer ones
 _QUANTITY, _TIME = QuantityValue(), TimeValue()
 
 
@@ -46,7 +47,7 @@ def _convert(wanted: Any, value: Any) -> Any:
     if wanted is TimeValue:
         if not isinstance(value, str):
             raise TypeError
-        _parsed_time(value)
+        (_parsed_time if len(value) <= _REMEMBERED else parse_time)(value)
         return _TIME
     if found_errors(wanted.schema, value):
         raise ValueError
