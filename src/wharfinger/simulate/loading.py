@@ -23,10 +23,11 @@ async def restore(world: SimulatedCluster, manifests: list[Manifest], results: r
     definitions: list[Manifest] = []
     stored: list[Manifest] = []
     for manifest in manifests:
-        outline = manifest.outline
-        if not from_server(outline):
+        if isinstance(manifest.content, PodText):
+            stored.append(manifest)
+        elif not from_server(manifest.content):
             rest.append(manifest)
-        elif outline.get("kind") == CUSTOM_RESOURCE_DEFINITIONS.kind:
+        elif manifest.content.get("kind") == CUSTOM_RESOURCE_DEFINITIONS.kind:
             definitions.append(manifest)
         else:
             stored.append(manifest)
@@ -39,13 +40,13 @@ async def restore(world: SimulatedCluster, manifests: list[Manifest], results: r
     manifests.clear()  # each is released when it has been stored
     if stored:
         # The nodes of pods that run, so that no component sees these pods without their nodes.
-        for manifest in [each for each in rest if each.outline.get("kind") == NODES.kind]:
+        for manifest in [each for each in rest if each.document.get("kind") == NODES.kind]:
             rest.remove(manifest)
             results.rejections += await runner.request(
                 manifest.document, "", applying.apply(client, manifest.document, world.registry)
             )
     # Those that other objects need come first, or they would be created for them.
-    stored.sort(key=lambda manifest: manifest.outline.get("kind") not in _NEEDED)
+    stored.sort(key=_order)
     stored.reverse()
     while stored:
         manifest = stored.pop()
@@ -53,6 +54,10 @@ async def restore(world: SimulatedCluster, manifests: list[Manifest], results: r
         if again is not None:
             rest.append(again)
     return rest
+
+
+def _order(manifest: Manifest) -> bool:
+    return isinstance(manifest.content, PodText) or manifest.content.get("kind") not in _NEEDED
 
 
 def from_server(document: Document) -> bool:
