@@ -186,7 +186,7 @@ class Cluster:
         command += ["--secure-port", str(self.port)]
         command += ["--cert-dir", self.folder, "--tls-cert-file", self.folder / "server.crt"]
         command += ["--tls-private-key-file", self.folder / "server.key"]
-        command += ["--token-auth-file", self.folder / "tokens.csv", "--authorization-mode", "RBAC"]
+        command += ["--token-auth-file", self.folder / "tokens.csv", "--authorization-mode", "Node,RBAC"]
         command += ["--service-account-issuer", "https://kubernetes.default.svc"]
         command += ["--service-account-key-file", self.folder / "accounts.crt"]
         command += ["--service-account-signing-key-file", self.folder / "accounts.key"]

@@ -129,7 +129,7 @@ class SimulatedCluster:
 
     def note_owners(self, manifests: Iterable[Manifest]) -> None:
         """Owners that the manifests refer to but do not contain are assumed to exist."""
-        self._unseen_owners = unseen_owners(manifest.document for manifest in manifests)
+        self._unseen_owners = unseen_owners(manifest.outline for manifest in manifests)
 
     def start(self, *, scheduler: bool = True) -> None:
         """Starts all components that do not run yet, with or without the scheduler."""

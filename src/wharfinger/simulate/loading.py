@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from wharfinger.api.kinds.builtin import CUSTOM_RESOURCE_DEFINITIONS, EVENTS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES
 from wharfinger.api.manifests import Manifest
+from wharfinger.api.pod_texts import PodText
 from wharfinger.api.registry import Document
 from wharfinger.scenario import applying, runner
 from wharfinger.simulate.cluster import SimulatedCluster
@@ -22,9 +23,10 @@ async def restore(world: SimulatedCluster, manifests: list[Manifest], results: r
     definitions: list[Manifest] = []
     stored: list[Manifest] = []
     for manifest in manifests:
-        if not from_server(manifest.document):
+        outline = manifest.outline
+        if not from_server(outline):
             rest.append(manifest)
-        elif manifest.document.get("kind") == CUSTOM_RESOURCE_DEFINITIONS.kind:
+        elif outline.get("kind") == CUSTOM_RESOURCE_DEFINITIONS.kind:
             definitions.append(manifest)
         else:
             stored.append(manifest)
@@ -37,13 +39,13 @@ async def restore(world: SimulatedCluster, manifests: list[Manifest], results: r
     manifests.clear()  # each is released when it has been stored
     if stored:
         # The nodes of pods that run, so that no component sees these pods without their nodes.
-        for manifest in [each for each in rest if each.document.get("kind") == NODES.kind]:
+        for manifest in [each for each in rest if each.outline.get("kind") == NODES.kind]:
             rest.remove(manifest)
             results.rejections += await runner.request(
                 manifest.document, "", applying.apply(client, manifest.document, world.registry)
             )
     # Those that other objects need come first, or they would be created for them.
-    stored.sort(key=lambda manifest: manifest.document.get("kind") not in _NEEDED)
+    stored.sort(key=lambda manifest: manifest.outline.get("kind") not in _NEEDED)
     stored.reverse()
     while stored:
         manifest = stored.pop()
@@ -60,6 +62,12 @@ def from_server(document: Document) -> bool:
 
 async def _restore(world: SimulatedCluster, manifest: Manifest, results: runner.Results) -> Manifest | None:
     """Returns the manifest if an earlier one in the input has the same name: then it is a change to that object."""
+    text = manifest.content if isinstance(manifest.content, PodText) else None
+    if text is not None:
+        if world.store.peek(PODS, text.name, text.front.namespace) is not None:
+            return manifest
+        if world.store.restore_like_others(text):
+            return None
     document = manifest.document
     resource = world.registry.resource_of(document)
     if resource is None or resource.group_plural == EVENTS.group_plural or _is_gone(document):
@@ -72,7 +80,7 @@ async def _restore(world: SimulatedCluster, manifest: Manifest, results: runner.
         await world.ensure_namespace(namespace)
     if resource == PODS:
         await world.ensure_priority_class(document)
-    results.rejections += await runner.request(document, "", world.store.restore(resource, document))
+    results.rejections += await runner.request(document, "", world.store.restore(resource, document, text))
     return None
 
 
