@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any
 
 import msgspec
 import pytest
 
-from wharfinger.api.defaults.pods import default_pod
-from wharfinger.api.known_specs import KnownSpecs, spec_pattern
+from wharfinger.api.defaults.pods import default_pod, prepare_pod
+from wharfinger.api.known_specs import KnownParts, KnownSpecs, spec_pattern
 from wharfinger.api.validation.pods import pod_validator
 from wharfinger.api.views.base import strip_nulls, without_null_members
 
@@ -64,9 +65,32 @@ def test_the_pattern_of_a_spec_can_be_filled_again() -> None:
     assert pattern.data != data
     assert pattern.filled(pattern.data) == data
     known = KnownSpecs()
-    known.add(_pod("n1", "kube-api-access-xyz12")["spec"])
-    assert _pod("n3", "kube-api-access-00000")["spec"] in known
-    assert _pod("n3", "kube-api-access-00000", "other")["spec"] not in known
+    known.add(known.key(_pod("n1", "kube-api-access-xyz12")["spec"]))
+    assert known.key(_pod("n3", "kube-api-access-00000")["spec"]) in known
+    assert known.key(_pod("n3", "kube-api-access-00000", "other")["spec"]) not in known
+    assert known.key({"a": object()}) not in known
+
+
+def test_parts_are_looked_at_once_if_they_are_in_order() -> None:
+    known, asked = KnownParts(), []
+
+    def find(part: Any, path: str) -> Iterator[str]:
+        asked.append(part)
+        if part == "bad":
+            yield f"{path}: bad"
+
+    assert [list(known.faults(part, find, "p")) for part in ("good", "good", "bad")] == [[], [], ["p: bad"]]
+    assert list(known.faults("bad", find, "q")) == ["q: bad"]
+    assert asked == ["good", "bad", "bad"]
+
+
+def test_the_class_of_a_malformed_pod_is_not_taken_for_that_of_others() -> None:
+    containers = [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "17m"}}}]
+    malformed: dict[str, Any] = {"metadata": {}, "spec": {"containers": containers, "tolerations": "none"}}
+    prepare_pod(malformed)
+    pod: dict[str, Any] = {"metadata": {}, "spec": {"containers": containers}}
+    prepare_pod(pod)
+    assert pod["status"]["qosClass"] == "Burstable"
 
 
 NAMES = [

@@ -336,7 +336,8 @@ def test_others_can_verify_tokens(api: Api, namespace: str) -> None:
     found = bot.ask("GET", "/.well-known/openid-configuration")
     assert (found.status, found.headers["cache-control"]) == (200, "public, max-age=3600")
     assert found.json["issuer"] == claims(token)["iss"]
-    assert found.json["jwks_uri"] == f"{api.server}/openid/v1/jwks"
+    # Under the name that is in the certificate of the server, and that pods resolve.
+    assert found.json["jwks_uri"] == "https://kubernetes.default.svc.cluster.local/openid/v1/jwks"
     keys = bot.ask("GET", "/openid/v1/jwks")
     assert keys.headers["content-type"] == "application/jwk-set+json"
     (key,) = keys.json["keys"]

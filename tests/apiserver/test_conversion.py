@@ -51,7 +51,13 @@ def converter(tmp_path: Any) -> Iterator[Converter]:
 
 def _version(name: str, *, storage: bool, **spec: Any) -> Document:
     schema = {"type": "object", "properties": {"spec": {"type": "object", "properties": spec}}}
-    return {"name": name, "served": True, "storage": storage, "schema": {"openAPIV3Schema": schema}}
+    return {
+        "name": name,
+        "served": True,
+        "storage": storage,
+        "schema": {"openAPIV3Schema": schema},
+        "selectableFields": [{"jsonPath": f".spec.{field}"} for field in spec],
+    }
 
 
 TEXT = {"type": "string"}
@@ -180,6 +186,53 @@ def test_watchers_get_their_version(api: Api, servers: Servers) -> None:
     assert [event["type"] for event in seen] == ["ADDED", "ADDED", "DELETED"]
     assert {event["object"]["spec"]["host"] for event in seen} == {"localhost"}
     assert {event["object"]["apiVersion"].rpartition("/")[2] for event in seen} == {"v2"}
+
+
+def server_at(name: str, host: str, port: str) -> Document:
+    return {"metadata": {"name": name}, "spec": {"host": host, "port": port}}
+
+
+def names(listed: Document) -> list[str]:
+    return [item["metadata"]["name"] for item in listed["items"]]
+
+
+def test_fields_are_selected_in_the_version_that_is_asked_for(api: Api, servers: Servers, converter: Converter) -> None:
+    for name, host, port in (("a", "one", "80"), ("b", "one", "8080"), ("c", "two", "80")):
+        api.create(servers.v2, server_at(name, host, port))
+    before = len(converter.asked)
+    assert names(api.get(f"{servers.v2}?fieldSelector=spec.host%3Done")) == ["a", "b"]
+    assert len(converter.asked) <= before + 1, "all objects are converted together"
+    assert names(api.get(f"{servers.v2}?fieldSelector=spec.host%3Done,spec.port%3D80")) == ["a"]
+    assert names(api.get(f"{servers.v2}?fieldSelector=spec.host!%3Done")) == ["c"]
+    assert names(api.get(f"{servers.v1}?fieldSelector=spec.hostPort%3Done:8080")) == ["b"]
+    first = api.get(f"{servers.v2}?fieldSelector=spec.port%3D80&limit=1")
+    rest = api.get(f"{servers.v2}?fieldSelector=spec.port%3D80&limit=1&continue={first['metadata']['continue']}")
+    assert (names(first), names(rest)) == (["a"], ["c"])
+    for path, field in ((servers.v1, "spec.host"), (servers.v2, "spec.hostPort"), (servers.v2, "spec.other")):
+        refused = api.ask("GET", f"{path}?fieldSelector={field}%3Done")
+        assert (refused.status, refused.json["message"]) == (400, f"field label not supported: {field}")
+
+
+def test_watchers_select_fields_of_their_version(api: Api, servers: Servers) -> None:
+    for name, host in (("a", "one"), ("b", "two")):
+        api.create(servers.v2, server_at(name, host, "80"))
+    with (
+        api.watch(f"{servers.v2}?watch=1&fieldSelector=spec.host%3Done") as of_host,
+        api.watch(f"{servers.v1}?watch=1&fieldSelector=spec.hostPort%3Dtwo:80") as of_both,
+    ):
+        api.create(servers.v1, {"metadata": {"name": "c"}, "spec": {"hostPort": "one:1"}})
+        change = {"spec": {"host": "two"}}
+        assert api.ask("PATCH", f"{servers.v2}/a", change, media="application/merge-patch+json").status == 200
+        assert api.ask("DELETE", f"{servers.v2}?fieldSelector=spec.port%3D80").status == 200
+        assert names(api.get(servers.v1)) == ["c"]
+        assert api.ask("DELETE", f"{servers.v1}/c").status == 200
+
+        def take(events: Iterator[Document], count: int) -> list[tuple[str, str]]:
+            found = [next(events) for _ in range(count)]
+            return [(event["type"], event["object"]["metadata"]["name"]) for event in found]
+
+        assert take(of_host, 4) == [("ADDED", "a"), ("ADDED", "c"), ("DELETED", "a"), ("DELETED", "c")]
+        assert take(of_both, 4) == [("ADDED", "b"), ("ADDED", "a"), ("DELETED", "a"), ("DELETED", "b")]
 
 
 def test_only_labels_and_annotations_of_an_answer_count(api: Api, servers: Servers, converter: Converter) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from tests.apiserver.running import Api
@@ -151,6 +152,37 @@ def test_a_changed_definition_takes_effect_immediately(api: Api, widgets: str, n
     ]
     assert api.ask("PATCH", f"{CRDS}/{name}", change, media="application/json-patch+json").status == 200
     assert wait_for(lambda: api.ask("POST", widgets, widget(size=20)).status == 201)
+
+
+def selected(api: Api, path: str, fields: str) -> list[str] | str:
+    """The names of the selected objects, or why they cannot be selected."""
+    answer = api.ask("GET", f"{path}?fieldSelector={quote(fields)}")
+    return [item["metadata"]["name"] for item in answer.json["items"]] if answer.status == 200 else answer.message
+
+
+def test_every_version_has_selectable_fields_of_its_own(api: Api, namespace: str) -> None:
+    group = f"{namespace}.example.com"
+    made = definition(group, selectableFields=[{"jsonPath": ".spec.size"}])
+    (first,) = made["spec"]["versions"]
+    second = {**first, "name": "v2", "storage": False, "selectableFields": [{"jsonPath": ".status.phase"}]}
+    made["spec"]["versions"] = [first, second, {**second, "name": "v3", "selectableFields": []}]
+    api.create(CRDS, made)
+    wait_for(lambda: conditions(api, f"widgets.{group}").get("Established") == "True")
+    v1, v2, v3 = (f"/apis/{group}/{version}/namespaces/{namespace}/widgets" for version in ("v1", "v2", "v3"))
+    for name, size in (("a", 3), ("b", 4)):
+        api.create(v1, widget(name, size=size))
+    api.ask("PATCH", f"{v1}/b/status", {"status": {"phase": "Up"}}, media="application/merge-patch+json")
+    assert selected(api, v1, "spec.size=3") == ["a"]
+    assert selected(api, v2, "status.phase=Up") == ["b"]
+    assert selected(api, v2, "status.phase!=Up,metadata.name=a") == ["a"]
+    assert selected(api, v3, "metadata.name=a") == ["a"]
+    for path, field in ((v1, "status.phase"), (v2, "spec.size"), (v3, "spec.size")):
+        assert selected(api, path, f"{field}=3") == f"field label not supported: {field}"
+    # What is selectable may change, also of objects that were selected before.
+    change = [{"op": "replace", "path": "/spec/versions/0/selectableFields/0/jsonPath", "value": ".status.phase"}]
+    assert api.ask("PATCH", f"{CRDS}/widgets.{group}", change, media="application/json-patch+json").status == 200
+    assert wait_for(lambda: selected(api, v1, "status.phase=Up") == ["b"])
+    assert selected(api, v1, "spec.size=3") == "field label not supported: spec.size"
 
 
 def test_objects_are_deleted_with_their_definition(api: Api, widgets: str, namespace: str) -> None:

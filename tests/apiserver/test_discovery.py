@@ -154,7 +154,7 @@ def test_the_version_is_kubernetes(api: Api) -> None:
 
 def test_openid_configuration_and_keys_are_served(api: Api) -> None:
     configuration = api.get("/.well-known/openid-configuration")
-    path = configuration["jwks_uri"].removeprefix(api.server)
+    path = configuration["jwks_uri"].removeprefix(configuration["issuer"])
     assert api.get(path)["keys"][0]["alg"] == "ES256"
 
 

@@ -108,6 +108,27 @@ def test_a_seat_granted_to_a_request_that_was_cancelled_is_given_back() -> None:
     asyncio.run(main())
 
 
+def watches_until_refused(fair: Fairness, user: str) -> int:
+    granted = 0
+    with pytest.raises(TooManyRequests):
+        while True:
+            fair.begin_watch(fair.flow(user))
+            granted += 1
+    return granted
+
+
+def test_a_user_may_have_as_many_watches_as_are_free() -> None:
+    fair = fairness(watches=100, few_watches=5)
+    assert watches_until_refused(fair, "first") == 50
+    assert watches_until_refused(fair, "second") == 25
+    assert watches_until_refused(fair, "third") == 13
+    for _ in range(50):
+        fair.end_watch(fair.flow("first"))
+    assert watches_until_refused(fair, "second") == 19  # now 44, and 43 are free
+    assert [watches_until_refused(fair, name) for name in ("a", "b", "c", "d", "e", "f")] == [22, 11, 5, 5, 5, 5]
+    assert fair.watches == 13 + 44 + 22 + 11 + 20
+
+
 class Wire:
     """A connection of the table below."""
 
@@ -148,12 +169,68 @@ def test_the_oldest_idle_connection_makes_room() -> None:
     assert table.count("u") == table.count("v") == table.count("admin") == 0
 
 
+def test_connections_that_stream_are_not_counted_but_allow_for_others() -> None:
+    table = Connections(unclaimed=2, per_owner=2)
+
+    def connect() -> Wire:
+        wire = Wire()
+        table.opened(wire)
+        table.claim(wire, "u")
+        return wire
+
+    watches = [connect() for _ in range(2)]
+    for wire in watches:
+        wire.idle = False
+        table.set_streaming(wire, True)
+    others = [connect() for _ in range(2)]
+    assert not any(wire.aborted for wire in (*watches, *others))
+    connect()
+    assert [wire.aborted for wire in others] == [True, False]
+    watches.append(connect())  # closes the other one
+    table.set_streaming(watches[-1], True)
+    more = [connect() for _ in range(2)]
+    assert not any(wire.aborted for wire in (*watches, *more))  # three, as many as there are watches
+    for wire in watches:
+        table.set_streaming(wire, False)
+    assert table.count("u") == 6
+    connect()
+    assert table.count("u") == 6  # one makes room
+    table.closed(watches[-1])
+    table.set_streaming(watches[-1], True)  # nothing is left of it
+    assert table.count("u") == 5
+
+
+def test_the_owner_with_the_most_connections_makes_room_in_a_full_table() -> None:
+    table = Connections(total=6)
+    wires: dict[str, list[Wire]] = {"few": [], "many": []}
+    for owner in ("many", "few", "many", "few", "many", "many"):
+        wire = Wire(idle=False)
+        table.opened(wire)
+        table.claim(wire, owner, limited=False)
+        wires[owner].append(wire)
+    wires["many"][1].idle = True
+    for wire in (wires["many"][0], wires["many"][2]):
+        table.set_streaming(wire, True)
+    for _ in range(2):
+        newcomer = Wire(idle=False)
+        table.opened(newcomer)
+        table.claim(newcomer, "new")
+    assert [wire.aborted for wire in wires["many"]] == [
+        False,
+        True,
+        False,
+        True,
+    ]  # the idle one, then one that streams not
+    assert not any(wire.aborted for wire in wires["few"])
+    assert (table.count("many"), table.count("few"), table.count("new")) == (2, 2, 2)
+
+
 # On a running server
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
-    limits = ("--max-requests-inflight", "30", "--max-mutating-requests-inflight", "10", "--max-watches-per-user", "40")
+    limits = ("--max-requests-inflight", "30", "--max-mutating-requests-inflight", "10", "--max-watches", "240")
     with serving(tmp_path_factory.mktemp("fair"), *limits) as served:
         yield served
 
@@ -230,13 +307,29 @@ def test_watches_of_one_account_are_limited(server: Api) -> None:
     asked = f"GET {path}?watch=1 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {hostile.token}\r\n\r\n".encode()
     with ExitStack() as stack:
         heads = [stack.enter_context(raw(hostile, asked)).recv(12) for _ in range(200)]
-        assert sorted(heads) == [b"HTTP/1.1 200"] * 40 + [b"HTTP/1.1 429"] * 160
+        assert sorted(heads) == [b"HTTP/1.1 200"] * 120 + [b"HTTP/1.1 429"] * 80  # as many as are free
         with good.watch(f"{path}?watch=1") as events:
             assert good.ask("POST", path, config_map("a")).status == 201
             assert next(events)["object"]["metadata"]["name"] == "a"
         assert Api(server.kubeconfig, "").ask("GET", "/livez").status == 200
         assert server.ask("GET", f"{path}?watch=1&timeoutSeconds=1").status == 200  # the administrator is exempt
     assert until(lambda: hostile.ask("GET", f"{path}?watch=1&timeoutSeconds=1").status == 200)
+
+
+def test_a_request_counts_for_the_user_that_is_impersonated(server: Api) -> None:
+    """Otherwise all users of a proxy would share its part, or have none of their own."""
+    namespace = server.namespace()
+    account(server, namespace, "behind-proxy")
+    user = f"system:serviceaccount:{namespace}:behind-proxy"
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
+    asked = (
+        f"GET {path}?watch=1 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {server.token}\r\n"
+        f"Impersonate-User: {user}\r\n\r\n"
+    )
+    with ExitStack() as stack:
+        heads = [stack.enter_context(raw(server, asked.encode())).recv(12) for _ in range(130)]
+        assert sorted(heads) == [b"HTTP/1.1 200"] * 120 + [b"HTTP/1.1 429"] * 10
+        assert server.ask("GET", f"{path}?watch=1&timeoutSeconds=1").status == 200  # the administrator itself
 
 
 def test_a_flood_of_one_account_leaves_the_others_their_share(server: Api) -> None:

@@ -37,6 +37,9 @@ class Transport:
     def set_protocol(self, protocol: asyncio.Protocol) -> None:
         self.protocol = protocol
 
+    def set_write_buffer_limits(self, high: int) -> None:
+        self.limit = high
+
     def write(self, data: bytes) -> None:
         assert not self.closed
         self.out += data
@@ -263,6 +266,50 @@ def test_writing_waits_for_a_slow_client() -> None:
 
     talk(stream, reads_again)
     talk(stream, leaves)
+
+
+def test_a_large_response_is_written_as_the_client_reads_it() -> None:
+    body = bytes(range(256)) * 4096  # 1 MiB
+    ended: list[bool] = []
+
+    async def answer(scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        length = str(len(body)).encode()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", length)]})
+        await send({"type": "http.response.body", "body": body})
+        ended.append(True)
+
+    def fill(connection: Connection) -> None:
+        """From now on, every write fills the buffer."""
+        write, transport = connection.transport.write, cast("Any", connection.transport)
+
+        def write_and_pause(data: bytes) -> None:
+            write(data)
+            if len(connection.transport.out) > 1000:
+                connection.protocol.pause_writing()
+
+        transport.write = write_and_pause
+
+    async def reads_slowly(connection: Connection) -> None:
+        fill(connection)
+        await connection.say(b"GET / HTTP/1.1\r\n\r\n")
+        pieces = [len(connection.transport.out)]
+        while not ended:
+            connection.protocol.resume_writing()
+            await connection.said()
+            pieces.append(len(connection.transport.out) - sum(pieces))
+        assert max(pieces) <= 2 * connection.transport.limit
+        assert connection.transport.out.endswith(body)
+
+    async def leaves(connection: Connection) -> None:
+        ended.clear()
+        fill(connection)
+        await connection.say(b"GET / HTTP/1.1\r\n\r\n")
+        connection.leave()
+        await connection.said()
+        assert ended and not connection.state.tasks and len(connection.transport.out) < len(body)
+
+    talk(answer, reads_slowly)
+    talk(answer, leaves)
 
 
 def test_the_application_is_notified_of_a_disconnect() -> None:

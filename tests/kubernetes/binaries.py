@@ -124,7 +124,10 @@ def _build_containerd(folder: Path) -> None:
 
 
 def _flags(version: str) -> list[str]:
-    return ["-ldflags", f"-s -w -X k8s.io/component-base/version.gitVersion=v{version}"]
+    major, minor, _ = version.split(".")
+    known = {"gitVersion": f"v{version}", "gitMajor": major, "gitMinor": minor}
+    settings = [f"-X k8s.io/component-base/version.{name}={value}" for name, value in known.items()]
+    return ["-ldflags", " ".join(["-s -w", *settings])]
 
 
 def _run(command: list[str], module: str = "binaries", **environment: str) -> None:

@@ -27,7 +27,7 @@ class BadCertificateRequest(ValueError):
     """The request cannot be parsed, or its signature is wrong."""
 
 
-@lru_cache(256)
+@lru_cache(32)
 def parse_request(encoded: str) -> x509.CertificateSigningRequest:
     """The X.509 request in `spec.request`, with a valid signature. Raises `BadCertificateRequest`."""
     from cryptography import x509

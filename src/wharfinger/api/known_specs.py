@@ -7,19 +7,23 @@ difference to defaults and validity.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from wharfinger.api.token_volumes import TOKEN_VOLUME
+
+F = TypeVar("F")  # a fault
 
 _encode = msgspec.json.Encoder().encode
 
 _LABEL = rb"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
 # As long as a label may be: then it is also valid as the value of a label of that name.
 _NODE = re.compile(rb'"nodeName":"(?=[^"]{1,63}")(%b(?:\.%b)*)"' % (_LABEL, _LABEL))
-_TOKEN = re.compile(rb'"%b([a-z0-9]{5})"' % TOKEN_VOLUME.encode())
+_TOKEN_NAME = TOKEN_VOLUME.encode()
+_TOKEN = re.compile(rb'"%b([a-z0-9]{5})"' % _TOKEN_NAME)
 _LONGEST = 32 * 1024  # bytes of a spec that is remembered
 
 
@@ -38,9 +42,11 @@ class SpecPattern(NamedTuple):
 
 
 def spec_pattern(data: bytes) -> SpecPattern:
-    if b'"nodeName":"' in data or len(data) > _LONGEST:
+    if b'"nodeName":"' in data:
         return _pattern(data)
-    return _unbound_pattern(data)
+    if _TOKEN_NAME not in data:
+        return SpecPattern(data)
+    return _pattern(data) if len(data) > _LONGEST else _unbound_pattern(data)
 
 
 def _pattern(data: bytes) -> SpecPattern:
@@ -62,7 +68,7 @@ def _node(name: bytes) -> bytes:
 
 
 def _token(suffix: bytes) -> bytes:
-    return b'"%b%b"' % (TOKEN_VOLUME.encode(), suffix)
+    return b'"%b%b"' % (_TOKEN_NAME, suffix)
 
 
 class KnownSpecs:
@@ -73,18 +79,44 @@ class KnownSpecs:
     def __init__(self) -> None:
         self._known: set[bytes] = set()
 
-    def __contains__(self, spec: Any) -> bool:
-        try:
-            return spec_pattern(_encode(spec)).data in self._known
-        except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
-            return False  # cannot be encoded as JSON
+    def __contains__(self, key: bytes) -> bool:
+        return key in self._known
 
-    def add(self, spec: Any) -> None:
+    @staticmethod
+    def key(spec: Any) -> bytes:
+        """What a spec is found by; empty if it cannot be encoded as JSON."""
         try:
-            data = spec_pattern(_encode(spec)).data
+            return spec_pattern(_encode(spec)).data
         except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
-            return
-        if len(data) < _LONGEST:
+            return b""
+
+    def add(self, key: bytes) -> None:
+        if key and len(key) < _LONGEST:
             if len(self._known) >= self._MOST:
                 self._known.clear()
-            self._known.add(data)
+            self._known.add(key)
+
+
+class KnownParts:
+    """Parts of specs, such as tolerations, that were found to be in order before: specs that differ have most of them in
+    common."""
+
+    _MOST, _LONGEST = 1024, 1024
+
+    def __init__(self) -> None:
+        self._known: set[bytes] = set()
+
+    def faults(self, part: Any, find: Callable[[Any, str], Iterable[F]], path: str) -> Sequence[F]:
+        """What `find` finds in a part at a path."""
+        try:
+            key = _encode(part)
+        except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
+            return list(find(part, path))
+        if key in self._known:
+            return ()
+        found = list(find(part, path))
+        if not found and len(key) < self._LONGEST:
+            if len(self._known) >= self._MOST:
+                self._known.clear()
+            self._known.add(key)
+        return found

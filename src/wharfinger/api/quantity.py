@@ -19,6 +19,7 @@ _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _SYNTAX = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?(?:([eE])([+-]?[0-9]+)|([KMGTPE]i|[numkMGTPE]|))")
 _SIGNIFICANT = 100  # digits; the largest quantity has 28 in nano-units
 _LIMIT = (1 << 63) - 1  # Kubernetes caps quantities at the largest int64
+_REMEMBERED = 64  # characters of a text up to which its value is remembered; clients may send longer ones
 
 REGEX_MESSAGE = r"quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 
@@ -68,14 +69,18 @@ def _parse(text: str) -> tuple[int, str]:
 
 
 @lru_cache(maxsize=65536)
-def _parse_text(text: str) -> tuple[int, str]:
+def _parse_short(text: str) -> tuple[int, str]:
     return _parse(text.strip())
+
+
+def _parse_text(text: str) -> tuple[int, str]:
+    return _parse_short(text) if len(text) <= _REMEMBERED else _parse(text.strip())
 
 
 def parse_nano(quantity: str | int | float) -> int:
     """The quantity in nano-units. Numbers are accepted as JSON and YAML write them. Raises BadQuantity."""
-    if type(quantity) is str:  # the common case
-        return _parse_text(quantity)[0]
+    if type(quantity) is str and len(quantity) <= _REMEMBERED:  # the common case
+        return _parse_short(quantity)[0]
     if isinstance(quantity, bool):
         raise BadQuantity(REGEX_MESSAGE)
     if isinstance(quantity, int):
@@ -100,14 +105,14 @@ def _milli_text(text: str) -> int:
 
 def value(quantity: str | int | float) -> int:
     """Whole units, rounded up: `100m` is 1, `1Ki` is 1024."""
-    if isinstance(quantity, str):
+    if isinstance(quantity, str) and len(quantity) <= _REMEMBERED:
         return _value_text(quantity)
     return _ceil_div(parse_nano(quantity), NANO)
 
 
 def milli_value(quantity: str | int | float) -> int:
     """Thousandths, rounded up: `100m` is 100, `2` is 2000."""
-    if isinstance(quantity, str):
+    if isinstance(quantity, str) and len(quantity) <= _REMEMBERED:
         return _milli_text(quantity)
     return _ceil_div(parse_nano(quantity), _MILLI)
 
@@ -167,4 +172,5 @@ def _canonical_milli_text(text: str) -> str:
 
 def canonical_milli(quantity: str | int | float) -> str:
     """`canonical`, rounded up to thousandths: resource lists hold nothing finer."""
-    return _canonical_milli_text(quantity if isinstance(quantity, str) else repr(quantity))
+    text = quantity if isinstance(quantity, str) else repr(quantity)
+    return (_canonical_milli_text if len(text) <= _REMEMBERED else _canonical_milli_text.__wrapped__)(text)

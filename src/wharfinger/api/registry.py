@@ -135,6 +135,7 @@ class Kind(msgspec.Struct, frozen=True, eq=False):
     deprecated: str = ""  # the warning that every request gets
     name_faults: Callable[[str], list[str]] | None = None  # default: DNS subdomain
     selectable: tuple[str, ...] = ()  # for field selectors, in addition to metadata.name and metadata.namespace
+    selectable_in: Mapping[str, tuple[str, ...]] | None = None  # the same by served version, where versions differ
     indexed: tuple[str, ...] = ()  # of these, by which many watchers select few objects each
     columns: tuple[Column, ...] = ()  # after Name, unless they include it
     default: DefaultFn | None = None

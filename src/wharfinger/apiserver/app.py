@@ -16,7 +16,6 @@ from prometheus_client import CollectorRegistry, Gauge
 import wharfinger
 from wharfinger.admission.authorization import Authorizer
 from wharfinger.admission.rbac import MASTERS, Attributes, RbacDecision, RbacIndex
-from wharfinger.admission.request import User
 from wharfinger.api.errors import ApiError, BadRequest, InternalError
 from wharfinger.api.kubernetes_version import REFERENCE, RELEASES, KubernetesVersion
 from wharfinger.api.registry import Kind
@@ -32,7 +31,7 @@ from wharfinger.apiserver.negotiation import DISCOVERY, accept
 from wharfinger.apiserver.openapi import OpenApi
 from wharfinger.apiserver.pod_streams import PodStreams
 from wharfinger.apiserver.proxy_subresources import ProxySubresources
-from wharfinger.apiserver.request_info import LONG_RUNNING, RequestInfo, request_info
+from wharfinger.apiserver.request_info import RequestInfo, request_info
 from wharfinger.apiserver.resources import ResourceHandler, UnknownPath, locate, not_allowed, unknown_path
 from wharfinger.apiserver.structure import Structures
 from wharfinger.apiserver.tokens import ISSUER, Lookup, TokenSigner
@@ -157,10 +156,9 @@ class ApiServerApplication:
             user = exchange.user = self._authenticator.authenticate(
                 exchange.header(b"authorization"), parts, scope.get("client_certificate")
             )
-            exempt = MASTERS in user.groups
             connection = exchange.connection
             if connection is not None and connection.owner != user.name:
-                connection.claim(user.name, limited=not exempt)
+                connection.claim(user.name, limited=MASTERS not in user.groups)
             if self._auditor is not None:
                 exchange.audit = self._auditor.begin(exchange, user, info)
             if exchange.impersonates:
@@ -171,14 +169,14 @@ class ApiServerApplication:
                 self._authorize_resource(exchange, info)
             else:
                 self._authorize_path(exchange)
-            if exempt or (parts and parts[0] in ENDPOINTS):
+            if MASTERS in exchange.user.groups or (parts and parts[0] in ENDPOINTS):
                 self._exempt += 1
                 try:
                     await self._dispatch(exchange, info)
                 finally:
                     self._exempt -= 1
             else:
-                await self._dispatch_in_turn(exchange, info, user)
+                await self._dispatch_in_turn(exchange, info)
         except ApiError as error:
             await self._refuse(exchange or ApiExchange({**scope, "query_string": b""}, receive, send), error, info)
         except RecursionError:
@@ -202,23 +200,22 @@ class ApiServerApplication:
                 exchange.audit.status = exchange.audit.status or exchange.status  # of a stream to a kubelet
                 self._auditor.complete(exchange.audit, panic=panic)
 
-    async def _dispatch_in_turn(self, exchange: ApiExchange, info: RequestInfo | None, user: User) -> None:
+    async def _dispatch_in_turn(self, exchange: ApiExchange, info: RequestInfo | None) -> None:
         """Waits for the user's turn. The body is received first: while it arrives, the request takes no seat."""
         fairness = self.fairness
-        flow = fairness.flow(user.name)
-        if info is not None and (info.verb == "watch" or info.subresource in LONG_RUNNING):
-            if flow.watches >= fairness.limits.watches:
-                raise fairness.refusal("watches")
-            flow.watches += 1
+        user = exchange.user.name
+        flow = fairness.flow(user)
+        if info is not None and info.long_running:
+            fairness.begin_watch(flow)
             try:
                 await self._dispatch(exchange, info)
             finally:
-                flow.watches -= 1
+                fairness.end_watch(flow)
             return
         if exchange.method not in ("GET", "HEAD"):
             await self._receive_body(exchange, flow)
         if fairness.must_wait(flow):
-            await fairness.wait(user.name, flow)
+            await fairness.wait(user, flow)
         try:
             await self._dispatch(exchange, info)
         finally:
@@ -284,10 +281,9 @@ class ApiServerApplication:
         else:
             # Not labelled by name: clients could create any number of series by asking for unknown resources.
             group = version = plural = subresource = ""
-        long = verb == "WATCH" or info.subresource in LONG_RUNNING
         made = (
             self._requests.cell((verb, group, version, plural, subresource, code)),
-            None if long else self._seconds.series((verb, group, plural)),
+            None if info.long_running else self._seconds.series((verb, group, plural)),
         )
         if known and subresource == info.subresource:
             self._series[key] = made
@@ -298,7 +294,15 @@ class ApiServerApplication:
         if info is not None:
             if not info.verb:
                 raise not_allowed()
-            await self._resources.serve(exchange, locate(self.store.registry, info))
+            located = locate(self.store.registry, info)
+            if info.long_running and exchange.connection is not None:
+                exchange.connection.set_streaming(True)
+                try:
+                    await self._resources.serve(exchange, located)
+                finally:
+                    exchange.connection.set_streaming(False)
+            else:
+                await self._resources.serve(exchange, located)
             return
         first = exchange.parts[0] if exchange.parts else ""
         if exchange.method not in ("GET", "HEAD"):
@@ -391,7 +395,8 @@ class ApiServerApplication:
             raise unknown_path()
         document = {
             "issuer": ISSUER,
-            "jwks_uri": f"https://{self.address}/openid/v1/jwks",
+            # Whoever reaches the issuer, such as a pod, reaches this, too; the address of the server may be a loopback one.
+            "jwks_uri": f"{ISSUER}/openid/v1/jwks",
             "response_types_supported": ["id_token"],
             "subject_types_supported": ["public"],
             "id_token_signing_alg_values_supported": ["ES256"],

@@ -65,7 +65,8 @@ def kind_of(definition: Document, caller: WebhookCaller | None = None) -> Kind |
         storage_version=storage["name"],
         status=below.get("status") is not None,
         scale=_scale(below.get("scale")),
-        selectable=tuple(_path(field.get("jsonPath")) for field in storage.get("selectableFields") or ()),
+        selectable=_selectable(storage),
+        selectable_in={version["name"]: _selectable(version) for version in served},
         columns=_columns(served[0]),
         default=default,
         refresh=default if generation > 1 else None,  # later than the first: older objects may exist
@@ -89,6 +90,10 @@ def _conversion(
 def _schema(version: Document) -> Document:
     found: Document = (version.get("schema") or {}).get("openAPIV3Schema") or _ANYTHING
     return found
+
+
+def _selectable(version: Document) -> tuple[str, ...]:
+    return tuple(_path(field.get("jsonPath")) for field in version.get("selectableFields") or ())
 
 
 def _path(text: Any) -> str:

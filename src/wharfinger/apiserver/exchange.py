@@ -62,6 +62,10 @@ class RequestConnection(Protocol):
         """Called when the user of a request is another one than before."""
         ...
 
+    def set_streaming(self, streaming: bool) -> None:
+        """Called when a response that takes long begins or ends."""
+        ...
+
 
 class ClientGone(Exception):
     """The client closed the connection before its request was complete."""

@@ -3,7 +3,10 @@
 Every user has a share of the requests in progress. A request beyond the share, or beyond the total, waits in the user's
 queue; seats go to the waiting user with the fewest requests in progress. A queue that is too long, and a wait that is too
 long, end in `429`. Bodies are received before a request takes a seat, and their number and size are limited for each user,
-so a client that sends slowly holds up nobody. Watches and other long requests take no seats; their number is limited, too.
+so a client that sends slowly holds up nobody.
+
+Watches and other long requests take no seats. Of those that there is room for, a user may have as many as are still free:
+one user alone gets half of them, and there is room for a newcomer whatever others have. A few are granted to everybody.
 
 Members of `system:masters` and health checks are exempt, as with upstream's FlowSchema `exempt`; they never come here.
 """
@@ -19,7 +22,8 @@ from wharfinger.http.metrics import CounterSeries
 
 # Defaults of kube-apiserver; only their sum matters, as with its priority and fairness.
 MAX_READS, MAX_WRITES = 400, 200
-MAX_WATCHES = 1000
+MAX_WATCHES = 20_000
+_FEW_WATCHES = 100  # more than a kubelet needs
 _SHARE = 4  # one user may have a quarter of all seats
 _QUEUE = 200  # requests of one user that may wait
 _PATIENCE = 15.0  # seconds that a request may wait for a seat
@@ -30,10 +34,12 @@ _KNOWN_FLOWS = 10_000  # idle flows beyond these are forgotten
 
 @dataclass(slots=True)
 class FairnessLimits:
-    """`seats` are the requests in progress; `watches` is the number of long requests of one user."""
+    """`seats` are the requests in progress; `watches` is the number of long requests that there is room for, of which
+    every user may have `few_watches`."""
 
     seats: int = MAX_READS + MAX_WRITES
     watches: int = MAX_WATCHES
+    few_watches: int = _FEW_WATCHES
     queue: int = _QUEUE
     patience: float = _PATIENCE
     bodies: int = _BODIES
@@ -65,6 +71,7 @@ class Fairness:
     def __init__(self, limits: FairnessLimits, rejected: CounterSeries) -> None:
         self.limits = limits
         self.inflight = 0
+        self.watches = 0
         self._rejected = rejected
         self._flows: dict[str, Flow] = {}
         self._waiting: dict[str, Flow] = {}  # flows with a queue
@@ -129,6 +136,18 @@ class Fairness:
                 self.inflight += 1
                 flow.inflight += 1
                 seat.set_result(None)
+
+    def begin_watch(self, flow: Flow) -> None:
+        """Counts a long request until `end_watch`. Raises TooManyRequests."""
+        limits = self.limits
+        if flow.watches >= max(limits.few_watches, limits.watches - self.watches):
+            raise self.refusal("watches")
+        self.watches += 1
+        flow.watches += 1
+
+    def end_watch(self, flow: Flow) -> None:
+        self.watches -= 1
+        flow.watches -= 1
 
     def refusal(self, reason: str) -> TooManyRequests:
         self._rejected.cell((reason,))[0] += 1

@@ -11,6 +11,7 @@ JSON = "application/json"
 YAML = "application/yaml"
 
 PLAIN, TABLE, PARTIAL, DISCOVERY = "", "Table", "PartialObjectMetadata", "APIGroupDiscoveryList"
+_REMEMBERED = 512  # characters of a header up to which its meaning is remembered
 _META_VERSIONS = ("v1", "v1beta1")
 _DISCOVERY_VERSIONS = ("v2", "v2beta1")
 
@@ -27,11 +28,15 @@ class Accepted:
 _ANY = Accepted()
 
 
-@lru_cache(maxsize=512)
 def accept(header: str, *, stream: bool = False, tables: bool = True) -> Accepted:
     """The first clause of the `Accept` header that can be served, by descending `q`. Raises NotAcceptable.
 
     Kinds whose objects are not stored have no `tables`."""
+    return (_accept if len(header) <= _REMEMBERED else _accept.__wrapped__)(header, stream, tables)
+
+
+@lru_cache(maxsize=512)
+def _accept(header: str, stream: bool, tables: bool) -> Accepted:
     if not header.strip():
         return _ANY
     clauses = []
@@ -73,9 +78,13 @@ def _serve(media: str, parameters: dict[str, str], *, stream: bool, tables: bool
     return Accepted(media, shown, version) if known and (tables or shown != TABLE) else None
 
 
-@lru_cache(maxsize=512)
 def content_type(header: str) -> str:
     """The media type without parameters; JSON by default."""
+    return (_content_type if len(header) <= _REMEMBERED else _content_type.__wrapped__)(header)
+
+
+@lru_cache(maxsize=512)
+def _content_type(header: str) -> str:
     return header.partition(";")[0].strip().lower() or JSON
 
 

@@ -28,11 +28,21 @@ _INFO = {"title": "Wharfinger", "version": f"v{RELEASES[REFERENCE]}"}
 _STANDARD = ("DeleteOptions", "Status", "APIResourceList", "WatchEvent", "Patch")
 
 
+class _Published:
+    """A document as bytes, with its tag."""
+
+    __slots__ = ("data", "tag")
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.tag = f'"{hashlib.sha256(data).hexdigest()[:32].upper()}"'
+
+
 class OpenApi:
     def __init__(self, registry: Registry, discovery: Discovery) -> None:
         self._registry = registry
         self._discovery = discovery
-        self._made: dict[str, bytes] = {}
+        self._made: dict[str, _Published] = {}
         self._hashes: dict[str, str] = {}
 
     def forget(self) -> None:
@@ -79,16 +89,15 @@ class OpenApi:
         encode: Callable[[Document], bytes] = msgspec.json.encode,
         media: str = JSON,
     ) -> None:
-        data = self._made.get(key)
-        if data is None:
-            data = self._made[key] = encode(make())
-        tag = f'"{hashlib.sha256(data).hexdigest()[:32].upper()}"'
-        if exchange.header(b"if-none-match") == tag:
-            await exchange.answer(304, b"", media, {"etag": tag})
+        made = self._made.get(key)
+        if made is None:
+            made = self._made[key] = _Published(encode(make()))
+        if exchange.header(b"if-none-match") == made.tag:
+            await exchange.answer(304, b"", media, {"etag": made.tag})
         elif media == JSON:
-            await exchange.json(data, headers={"etag": tag, "vary": "Accept"})
+            await exchange.json(made.data, headers={"etag": made.tag, "vary": "Accept"})
         else:
-            await exchange.answer(200, data, media, {"etag": tag, "vary": "Accept"})
+            await exchange.answer(200, made.data, media, {"etag": made.tag, "vary": "Accept"})
 
     def _group_versions(self) -> list[str]:
         groups = self._discovery.groups()

@@ -28,6 +28,7 @@ _VERBS = {
 }
 # The subresources of a namespace; any other segment after its name is a collection in the namespace.
 _NAMESPACE_SUBRESOURCES = frozenset(("status", "finalize"))
+_LONG_RUNNING = frozenset(("attach", "exec", "log", "portforward", "proxy"))  # besides watches
 
 
 _R = TypeVar("_R")
@@ -97,9 +98,10 @@ class RequestInfo(msgspec.Struct, frozen=True):
     name: str = ""
     subresource: str = ""
 
-
-LONG_RUNNING = frozenset(("attach", "exec", "log", "portforward", "proxy"))
-"""Subresources whose requests last as long as clients like, like watches."""
+    @property
+    def long_running(self) -> bool:
+        """Whether the request lasts as long as the client likes."""
+        return self.verb == "watch" or self.subresource in _LONG_RUNNING
 
 
 def request_info(parts: list[str], method: str, query: QueryParameters) -> RequestInfo | None:

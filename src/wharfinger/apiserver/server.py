@@ -64,6 +64,7 @@ from wharfinger.client.local import LocalClient
 from wharfinger.client.memory import settle_heap
 from wharfinger.client.timers import SystemClock, background_sleep
 from wharfinger.http.connections import MAX_PER_OWNER, Connections
+from wharfinger.http.file_limit import most_connections, raise_file_limit
 from wharfinger.http.server import TlsServer, uvicorn_config
 from wharfinger.store.chain import Chain
 from wharfinger.store.default_chain import extend_chain
@@ -74,7 +75,6 @@ log = logging.getLogger(__name__)
 
 DATA_FILE = "state.db"
 UPKEEP_SECONDS = 5.0  # between two writes of what reviewers of systems collect
-_FILES = 65_536  # file descriptors
 _BOUND_KINDS = {"serviceaccount": SERVICE_ACCOUNTS, "pod": PODS, "secret": SECRETS, "node": NODES}
 
 
@@ -90,7 +90,7 @@ class ApiServerSettings:
     free_port: bool = False  # use another port if this one is taken
     configuration: Configuration = field(default_factory=Configuration)
     limits: FairnessLimits = field(default_factory=FairnessLimits)
-    connections: int = MAX_PER_OWNER  # of one user
+    connections: int = MAX_PER_OWNER  # of one user, besides those of its watches
     audit_log: AuditLogSettings | None = None
     audit_policy: AuditPolicy | None = None  # the default policy if there is none
 
@@ -229,7 +229,7 @@ async def serve(settings: ApiServerSettings, started: Callable[[str, Path], None
                 config = uvicorn_config(
                     application,
                     graceful_shutdown=5,
-                    connections=Connections(per_owner=settings.connections),
+                    connections=Connections(per_owner=settings.connections, total=most_connections()),
                 )
                 published = KubernetesService(store, host, port)
                 published.start()
@@ -273,17 +273,6 @@ async def _auditing(settings: ApiServerSettings) -> AsyncIterator[Auditor | None
         yield auditor
     finally:
         await auditor.log.stop()
-
-
-def _raise_file_limit() -> None:
-    """Every connection takes a file descriptor, and the usual limit of 1024 is soon reached."""
-    with contextlib.suppress(ImportError, ValueError, OSError):
-        import resource
-
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        wanted = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
-        if soft != resource.RLIM_INFINITY and soft < wanted:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 class ApiServer(TlsServer):
@@ -352,7 +341,7 @@ def listen(settings: ApiServerSettings) -> socket.socket:
 def run(settings: ApiServerSettings, started: Callable[[str, Path], None]) -> None:
     """Runs the server, on uvloop if it is installed. Its files are readable by their owner only."""
     os.umask(0o077)
-    _raise_file_limit()
+    raise_file_limit()
     with contextlib.suppress(ImportError):
         import uvloop
 

@@ -20,6 +20,7 @@ from wharfinger.store.objects import BOOKMARK, StoredObject, StoreEvent
 from wharfinger.store.watch import Watch
 
 _TIMEOUT = (1800.0, 3600.0)  # seconds; random in this range unless the client sets one, so that not all end at once
+_SMALL = 64 * 1024  # bytes of events that are written at once unless the write buffer is full
 _STUCK = 30.0  # seconds without reading after which a client is dropped
 
 Encode = Callable[[StoreEvent], bytes]
@@ -92,7 +93,7 @@ class Watchers:
 
     async def _send(self, exchange: ApiExchange, data: bytes, *, more: bool = True) -> None:
         """Raises TimeoutError if the client does not read."""
-        if exchange.connection is not None and not exchange.connection.full:
+        if len(data) <= _SMALL and exchange.connection is not None and not exchange.connection.full:
             await exchange.stream(data, more=more)  # does not wait, so needs no timer
             return
         async with asyncio.timeout(self.stuck):

@@ -119,8 +119,16 @@ _LIMITS = (  # option, default, help
         "Requests in progress, together with the next option; one user may have a quarter of them.",
     ),
     ("--max-mutating-requests-inflight", 200, "Added to the option before, as by kube-apiserver."),
-    ("--max-watches-per-user", 1000, "Watches and other long requests of one user."),
-    ("--max-connections-per-user", 1000, "Connections of one user; more close the oldest idle ones."),
+    (
+        "--max-watches",
+        20_000,
+        "Watches and other long requests of all users; one user may have as many as are still free.",
+    ),
+    (
+        "--max-connections-per-user",
+        1000,
+        "Connections of one user, besides those of its watches; more close the oldest idle ones.",
+    ),
 )
 _SERVER_OPTIONS = (
     *(
@@ -162,7 +170,7 @@ def server_settings(options: dict[str, Any]) -> dict[str, Any]:
         )
     seats = options["max_requests_inflight"] + options["max_mutating_requests_inflight"]
     return {
-        "limits": FairnessLimits(seats, options["max_watches_per_user"]),
+        "limits": FairnessLimits(seats, options["max_watches"]),
         "connections": options["max_connections_per_user"],
         "audit_log": log,
         "audit_policy": policy,

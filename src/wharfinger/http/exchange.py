@@ -15,6 +15,7 @@ log = logging.getLogger(__name__)
 
 _BUFFER_LIMIT = 64 * 1024  # bytes of a request body to buffer before reading is paused
 _JOIN_LIMIT = 64 * 1024  # up to this size a response body is copied to be written together with its head
+_PIECE = 128 * 1024  # bytes of a large body that are written before the client must have read some
 
 _DISCONNECT = {"type": "http.disconnect"}
 _STATUS = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
@@ -153,13 +154,28 @@ class HttpExchange:
             else:
                 body = self._head + body
             self._head = b""
-        if body:
+        if len(body) > _PIECE:
+            if not await self._write_pieces(body):
+                return
+        elif body:
             connection.write(body)
         if not more:
             self._done = True
             self._body.clear()
             connection.answered(self)
             self._wake()
+
+    async def _write_pieces(self, body: bytes) -> bool:
+        """Writes a large body as the client reads it; False if the client has disconnected. Written at once, it would be
+        copied for every client that does not read."""
+        connection, view = self._connection, memoryview(body)
+        for start in range(0, len(body), _PIECE):
+            if connection.full:
+                await connection.drain()
+            if self._lost:
+                return False
+            connection.write(view[start : start + _PIECE])
+        return True
 
     def _begin(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
         parts = [_STATUS.get(status) or b"HTTP/1.1 %d \r\n" % status]

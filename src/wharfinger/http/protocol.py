@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 MAX_HEAD = 128 * 1024  # bytes of request line and headers
 READ_TIMEOUT = 60.0  # seconds for a head to arrive, and for the rest of a body after the response
 WRITE_TIMEOUT = 60.0  # seconds for a client to read some of a response that does not fit into the write buffer
+_UNREAD = 128 * 1024  # bytes of responses in the write buffer that make it full
 _CHECK_INTERVAL = 15.0  # seconds between checks for idle and slow connections
 _LOWER = {
     name.title().encode(): name.encode()
@@ -95,6 +96,7 @@ class HttpProtocol(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's TLS transports are not subclasses of asyncio's.
         self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(_UNREAD)
         if (tls := transport.get_extra_info("ssl_object")) is not None:
             self._certificate = tls.getpeercert(binary_form=True)
         self.state.connections.add(cast("Any", self))
@@ -168,7 +170,7 @@ class HttpProtocol(asyncio.Protocol):
         while self._drained is not None:
             await asyncio.shield(self._drained)
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         if self._transport is not None and not self.closed:
             self._transport.write(data)
 
@@ -205,6 +207,11 @@ class HttpProtocol(asyncio.Protocol):
             self.owner = owner
         elif not self.closed:
             self.connections.claim(self, owner, limited=limited)
+
+    def set_streaming(self, streaming: bool) -> None:
+        """Called by the application when a response that takes long begins or ends."""
+        if self.connections is not None:
+            self.connections.set_streaming(self, streaming)
 
     @property
     def peer(self) -> str:

@@ -48,6 +48,10 @@ class Chain:
         default_factory=dict, repr=False
     )  # by phase, group, plural and subresource: all reviewers of the phase when cached, and those concerned
 
+    _checkers: dict[tuple[str, str, str], tuple[Sequence[Checker], Sequence[Checker]]] = field(
+        default_factory=dict, repr=False
+    )  # the same for checkers, by group, plural and subresource
+
     @property
     def mutates(self) -> bool:
         return bool(self.mutating or self.remote_mutating)
@@ -67,14 +71,14 @@ class Chain:
 
     def faults(self, request: Request, found: Sequence[FieldError]) -> list[FieldError]:
         """Faults besides those that the kind's own validation `found`. Checkers expect well-formed documents."""
-        if any(fault.reason == MALFORMED for fault in found):
+        resource = request.resource
+        at = (resource.group, resource.plural, request.subresource)
+        known = self._checkers.get(at)
+        if known is None or known[0] != self.checking:
+            known = self._checkers[at] = (list(self.checking), [each for each in self.checking if each.concerns(*at)])
+        if not known[1] or any(fault.reason == MALFORMED for fault in found):
             return []
-        return [
-            fault
-            for checker in self.checking
-            if checker.concerns(request.resource.group, request.resource.plural, request.subresource)
-            for fault in checker.faults(request)
-        ]
+        return [fault for checker in known[1] for fault in checker.faults(request)]
 
     async def validate(self, request: Request, warnings: list[str]) -> None:
         await self._ask("validating", self.validating, request, warnings)

@@ -185,8 +185,9 @@ class WriteLedger:
             data,
             before.created if before is not None else version,
             metadata.get("labels") or {},
-            # Computed from the document only if field selectors are in use; otherwise from the bytes when needed.
-            selectable_fields(kind, document) if collection.selected_by_field else None,
+            # Computed from the document only if field selectors are in use; otherwise from the bytes when needed. Those of
+            # a custom kind may change.
+            selectable_fields(kind, document) if collection.selected_by_field and not kind.custom else None,
         )
         self._publish(kind, collection, before, stored)
         return document, stored

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,11 +35,21 @@ from wharfinger.store.pods import Pods
 from wharfinger.store.repeats import RepeatedWrites
 from wharfinger.store.scale import scale_of, scaled
 from wharfinger.store.selection import ObjectSelector
-from wharfinger.store.versions import converted, copy, encoded, kind_of, outgoing, present, present_all, served_as_is
+from wharfinger.store.versions import (
+    converted,
+    copy,
+    encoded,
+    kind_of,
+    outgoing,
+    present,
+    present_all,
+    served_as_is,
+)
 from wharfinger.store.watch import Watch
 from wharfinger.store.writes import Call, Writer
 
 if TYPE_CHECKING:
+    from wharfinger.api.pod_texts import PodText
     from wharfinger.store.restoring import RestoredPods
 
 Compute = Callable[[str], Iterable[Document]]
@@ -153,17 +164,22 @@ class Store(WriteVerbs[Written]):
             selection = ObjectSelector(kind, labels, fields)
             found = [item for item in self._compute(kind, namespace) if selection.empty or selection.matches(item)]
             return Listing(found, self._ledger.version)
-        collection, selection = self._selected(kind, labels, fields)
-        listing = list_objects(
-            collection,
-            self._ledger.version,
-            selection,
-            _prefix(kind, namespace),
-            now=self.now(),
-            limit=limit,
-            continue_token=continue_token,
-            version=version,
-            version_match=version_match,
+        collection, selection = self._selected(kind, resource, labels, fields)
+        prefix = _prefix(kind, namespace)
+        if selection.converts:  # those of the list together, not each when its turn comes
+            await present_all(kind, resource, collection.visible.values(prefix))
+        listing = await converted(
+            lambda: list_objects(
+                collection,
+                self._ledger.version,
+                selection,
+                prefix,
+                now=self.now(),
+                limit=limit,
+                continue_token=continue_token,
+                version=version,
+                version_match=version_match,
+            )
         )
         if not served_as_is(kind, resource):
             listing = replace(listing, items=await present_all(kind, resource, listing.items))
@@ -202,7 +218,7 @@ class Store(WriteVerbs[Written]):
         """
         kind = kind_of(self.registry, resource)
         converts = not served_as_is(kind, resource)
-        collection, selection = self._selected(kind, labels, fields)
+        collection, selection = self._selected(kind, resource, labels, fields)
         return Watch(
             collection,
             self._ledger,
@@ -216,9 +232,13 @@ class Store(WriteVerbs[Written]):
         )
 
     def _selected(
-        self, kind: Kind, labels: Requirements, fields: Sequence[FieldRequirement]
+        self, kind: Kind, resource: Resource, labels: Requirements, fields: Sequence[FieldRequirement]
     ) -> tuple[Collection, ObjectSelector]:
-        collection, selection = self._ledger.collection(kind.group, kind.plural), ObjectSelector(kind, labels, fields)
+        form = None
+        if kind.selectable_in is not None and not served_as_is(kind, resource):
+            form = partial(present, kind, resource)
+        collection = self._ledger.collection(kind.group, kind.plural)
+        selection = ObjectSelector(kind, labels, fields, resource.version, form)
         collection.selected_by_field = collection.selected_by_field or selection.by_field
         return collection, selection
 
@@ -395,15 +415,23 @@ class Store(WriteVerbs[Written]):
                 continue  # already deleted by somebody else
         return listing.items
 
-    async def restore(self, resource: Resource, document: Document) -> StoredObject:
-        """Stores an object that another server stored, as it is: see `wharfinger.store.restoring`."""
+    async def restore(self, resource: Resource, document: Document, text: PodText | None = None) -> StoredObject:
+        """Stores an object that another server stored, as it is: see `wharfinger.store.restoring`. `text` is the text of a
+        pod, if that is known."""
         from wharfinger.store.restoring import RestoredPods, restore
 
         if self._writer.repeated is not None and self._restored is None:
             self._restored = RestoredPods()
-        stored = await converted(lambda: restore(self.registry, self._ledger, resource, document, self._restored))
+        stored = await converted(lambda: restore(self.registry, self._ledger, resource, document, self._restored, text))
         await self._ledger.settled()
         return stored
+
+    def restore_like_others(self, text: PodText) -> bool:
+        """Stores a pod like `restore`, if another one with the same text has been stored. The namespace must exist, as it
+        does then."""
+        from wharfinger.store.restoring import restore_text
+
+        return self._restored is not None and restore_text(self.registry, self._ledger, text, self._restored)
 
     async def expire(self, resource: Resource, stored: Iterable[StoredObject]) -> int:
         """Removes expired objects that have not changed since, without admission. Returns the number removed."""

@@ -16,6 +16,7 @@ from wharfinger.store.collection import Collection, ObjectChange, wake
 from wharfinger.store.interests import Waiting
 from wharfinger.store.objects import ADDED, BOOKMARK, DELETED, MODIFIED, StoredObject, StoreEvent
 from wharfinger.store.selection import ObjectSelector
+from wharfinger.store.versions import ConversionNeeded
 
 Present = Callable[[StoredObject], StoredObject]
 """Converts an object into the served version that the watcher requested."""
@@ -59,6 +60,8 @@ class Watch:
         self._present = present
         self._plain = selection.empty and not prefix and present is None
         self._present_all = present_all
+        # Whether somebody may have to be asked for the version in which the first objects are selected.
+        self._selects_later = present_all is not None and selection.converts
         self._bookmark_every = bookmark_every
         self._closed = False
         self._waiting: Waiting | None = None
@@ -82,7 +85,7 @@ class Watch:
         events = [
             StoreEvent(ADDED, self._shown(stored), stored.version)
             for stored in objects
-            if selection.empty or selection.matches(stored)
+            if selection.empty or self._selects_later or selection.matches(stored)
         ]
         if marked:
             events.append(StoreEvent(BOOKMARK, None, self._after, initial_events_end=True))
@@ -105,7 +108,11 @@ class Watch:
     async def _event(self) -> StoreEvent:
         """The next event, which may have to be converted."""
         while True:
-            event = self._ready()
+            try:
+                event = self._ready()
+            except ConversionNeeded as needed:
+                await needed.resolve()
+                continue
             if event is not None:
                 return event
             if self._closed or self._collection.closed:
@@ -157,7 +164,10 @@ class Watch:
             return self._take_plain(most)
         events: list[StoreEvent] = []
         while len(events) < most:
-            event = self._ready()
+            try:
+                event = self._ready()
+            except ConversionNeeded:
+                break  # the next one is awaited
             if event is None:
                 break
             events.append(event)
@@ -199,8 +209,13 @@ class Watch:
         return self._next == self._collection.end
 
     def _ready(self) -> StoreEvent | None:
-        if self._initial:
-            return self._initial.pop()
+        """The next event; None if there is none yet. Raises ConversionNeeded if that has to be found out first."""
+        while self._initial:
+            first = self._initial[-1]
+            selected = not self._selects_later or first.object is None or self._selection.matches(first.object)
+            self._initial.pop()
+            if selected:
+                return first
         collection = self._collection
         while True:
             position = self._next - collection.first
@@ -209,13 +224,12 @@ class Watch:
             if position >= len(collection.changes):
                 return None
             change = collection.changes[position]
+            event: StoreEvent | None = None
+            if change.version > self._after:
+                if change.key.startswith(self._prefix):
+                    event = change.event if self._selection.empty else self._selected(change)
+                self._after = change.version
             self._next += 1
-            if change.version <= self._after:
-                continue
-            self._after = change.version
-            if self._prefix and not change.key.startswith(self._prefix):
-                continue
-            event = change.event if self._selection.empty else self._selected(change)
             if event is None:
                 continue
             if self._present is not None and event.object is not None:

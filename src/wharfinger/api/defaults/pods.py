@@ -21,6 +21,7 @@ from wharfinger.api.known_specs import spec_pattern
 from wharfinger.api.quantity import BadQuantity, format_nano
 from wharfinger.api.registry import Document
 from wharfinger.api.resources import is_pod_level, limits_nano, qos_class, requests_nano
+from wharfinger.api.token_volumes import is_token_volume
 from wharfinger.api.views import Pod, view
 
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
@@ -32,8 +33,11 @@ _defaulted: dict[bytes, bytes] = {}
 """Patterns of specs before and after defaulting."""
 _unbound: dict[bytes, bytes] = {}
 """The same of specs without a node as they are, which are found without looking for their pattern."""
+_once: set[int] = set()
+"""Hashes of patterns seen before. Only specs that come again are cached: to cache one takes as long as to default it."""
+_MOST_HASHES = 8192
 _qos_known: dict[bytes, str] = {}
-"""QoS classes by spec as JSON."""
+"""QoS classes by the resources of pod and containers as JSON."""
 _encode, _decode = msgspec.json.Encoder().encode, msgspec.json.Decoder(Document).decode
 
 
@@ -47,17 +51,17 @@ def default_pod(document: Document) -> None:
         elif name not in _NEVER_NULL:
             drop_nulls(value)
     made_child(document, "spec")
-    spec, data = _with_defaults(document)
+    spec = _with_defaults(document)
     status = child(document, "status")
     if status.get("qosClass") and not spec.get("nodeName"):
-        status["qosClass"] = _qos(document, data)  # mutating admission may have changed its resources
+        status["qosClass"] = _qos(document)  # mutating admission may have changed its resources
     _container_statuses(status)
 
 
-def _with_defaults(document: Document) -> tuple[Document, bytes]:
-    """The spec of a pod with defaults, and the same as JSON, which is empty if it cannot be encoded."""
+def _with_defaults(document: Document) -> Document:
+    """The spec of a pod with defaults."""
     if not isinstance(document["spec"], dict):
-        return {}, b""  # validation reports it
+        return {}  # validation reports it
     spec: Document = document["spec"]
     given = _as_json(spec)
     if not given or b"null" in given:
@@ -67,7 +71,7 @@ def _with_defaults(document: Document) -> tuple[Document, bytes]:
     if seen is not None:
         if seen != given:
             document["spec"] = spec = _decode(seen)
-        return spec, seen
+        return spec
     pattern = spec_pattern(given)
     known = _defaulted.get(pattern.data)
     if known is not None:
@@ -78,18 +82,28 @@ def _with_defaults(document: Document) -> tuple[Document, bytes]:
             _unbound[given] = made
         if made != given:
             document["spec"] = spec = _decode(made)
-        return spec, made
+        return spec
     _default_spec_of_pod(document, spec)
-    made = _as_json(spec)
-    after = spec_pattern(made)
-    if given and len(given) < _LONGEST and after[1:] == pattern[1:]:
-        if len(_defaulted) >= _KEPT:
-            _defaulted.clear()
-        _defaulted[pattern.data] = after.data
-    return spec, made
+    if _comes_again(pattern.data) and given and len(given) < _LONGEST:
+        after = spec_pattern(_as_json(spec))
+        if after[1:] == pattern[1:]:
+            if len(_defaulted) >= _KEPT:
+                _defaulted.clear()
+            _defaulted[pattern.data] = after.data
+    return spec
 
 
-def _as_json(spec: Document) -> bytes:
+def _comes_again(pattern: bytes) -> bool:
+    mark = hash(pattern)
+    if mark in _once:
+        return True
+    if len(_once) >= _MOST_HASHES:
+        _once.clear()
+    _once.add(mark)
+    return False
+
+
+def _as_json(spec: Any) -> bytes:
     try:
         return _encode(spec)
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
@@ -98,9 +112,12 @@ def _as_json(spec: Document) -> bytes:
 
 def _default_spec_of_pod(document: Document, spec: Document) -> None:
     default_pod_spec(spec)
-    for container in (*children(spec, "containers"), *children(spec, "initContainers")):
-        _requests_from_limits(container)
-    _pod_level_resources(document, spec)
+    for name in ("containers", "initContainers"):
+        if name in spec:
+            for container in children(spec, name):
+                _requests_from_limits(container)
+    if "resources" in spec:
+        _pod_level_resources(document, spec)
     fill(spec, enableServiceLinks=True)
     grace = spec.get("terminationGracePeriodSeconds")
     if isinstance(grace, int) and grace < 0:
@@ -130,7 +147,7 @@ def _container_statuses(status: Document) -> None:
 def prepare_pod(document: Document) -> None:
     """Sets what the server decides for a new pod: its status, and the selectors that follow from matchLabelKeys."""
     spec = child(document, "spec")
-    status: Document = {"phase": "Pending", "qosClass": _qos(document, _as_json(spec))}
+    status: Document = {"phase": "Pending", "qosClass": _qos(document)}
     if spec.get("schedulingGates"):
         message = "Scheduling is blocked due to non-empty scheduling gates"
         gated = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": message}
@@ -204,13 +221,18 @@ def default_template(template: Document) -> None:
 def default_pod_spec(spec: Document) -> None:
     fill_text(spec, dnsPolicy="ClusterFirst", restartPolicy="Always", schedulerName="default-scheduler")
     fill(spec, securityContext={}, terminationGracePeriodSeconds=30)
-    canonical_quantities(spec, "overhead")
-    canonical_quantities(child(spec, "resources"), "requests", "limits")
+    if "overhead" in spec:
+        canonical_quantities(spec, "overhead")
+    if "resources" in spec:
+        canonical_quantities(child(spec, "resources"), "requests", "limits")
     for name in ("containers", "initContainers", "ephemeralContainers"):
-        for container in children(spec, name):
-            _container(container)
-    for volume in children(spec, "volumes"):
-        _volume(volume)
+        if name in spec:
+            for container in children(spec, name):
+                _container(container)
+    if "volumes" in spec:
+        for volume in children(spec, "volumes"):
+            if not is_token_volume(volume):  # which has all defaults
+                _volume(volume)
     # serviceAccount is the deprecated name; both are set.
     account = spec.get("serviceAccountName") or spec.get("serviceAccount")
     if account:
@@ -227,8 +249,9 @@ def _container(container: Document) -> None:
     )
     fill(container, resources={})
     canonical_quantities(child(container, "resources"), "requests", "limits")
-    for port in children(container, "ports"):
-        fill_text(port, protocol="TCP")
+    if "ports" in container:
+        for port in children(container, "ports"):
+            fill_text(port, protocol="TCP")
     for name in _PROBES:
         probe = container.get(name)
         if isinstance(probe, dict):
@@ -236,9 +259,12 @@ def _container(container: Document) -> None:
             _http_get(probe)
             if isinstance(probe.get("grpc"), dict):
                 fill(probe["grpc"], service="")
-    for hook in ("postStart", "preStop"):
-        _http_get(child(child(container, "lifecycle"), hook))
-    for variable in children(container, "env"):
+    if "lifecycle" in container:
+        for hook in ("postStart", "preStop"):
+            _http_get(child(child(container, "lifecycle"), hook))
+    for variable in children(container, "env") if "env" in container else ():
+        if "valueFrom" not in variable:
+            continue
         reference = child(child(variable, "valueFrom"), "fieldRef")
         if reference:
             fill_text(reference, apiVersion="v1")
@@ -340,24 +366,31 @@ def _pod_level_resources(document: Document, spec: Document) -> None:
             resources["requests"] = requests
 
 
-def _qos(document: Document, data: bytes) -> str:
-    """The QoS class of a pod; `data` is its spec as JSON."""
+def _qos(document: Document) -> str:
+    """The QoS class of a pod."""
+    spec = child(document, "spec")
+    data = _as_json(
+        [
+            spec.get("resources"),
+            *(each.get("resources") for each in children(spec, "containers")),
+            *(each.get("resources") for each in children(spec, "initContainers")),
+        ]
+    )
     found = _qos_known.get(data)
-    if found is None:
-        found = _qos_of(document)
-        if data and len(data) < _LONGEST:
-            if len(_qos_known) >= _KEPT:
-                _qos_known.clear()
-            _qos_known[data] = found
-    return found
-
-
-def _qos_of(document: Document) -> str:
+    if found is not None:
+        return found
     pod = _as_view(document)
+    if pod is None:
+        return "BestEffort"
     try:
-        return "BestEffort" if pod is None else qos_class(pod)
+        found = qos_class(pod)
     except (BadQuantity, ValueError, OverflowError):
         return "BestEffort"
+    if data and len(data) < _LONGEST:
+        if len(_qos_known) >= _KEPT:
+            _qos_known.clear()
+        _qos_known[data] = found
+    return found
 
 
 def default_template_of(owner: Any) -> None:

@@ -19,6 +19,7 @@ from wharfinger.api.schema.tree import Schema
 from wharfinger.api.times import BadTime, parse_time
 
 _parsed_time = lru_cache(4096)(parse_time)  # many objects are written in the same second
+_REMEMBERED = 64  # characters of a time; clients may send longer ones
 _QUANTITY, _TIME = QuantityValue(), TimeValue()
 
 
@@ -46,7 +47,7 @@ def _convert(wanted: Any, value: Any) -> Any:
     if wanted is TimeValue:
         if not isinstance(value, str):
             raise TypeError
-        _parsed_time(value)
+        (_parsed_time if len(value) <= _REMEMBERED else parse_time)(value)
         return _TIME
     if found_errors(wanted.schema, value):
         raise ValueError
@@ -163,7 +164,15 @@ def unknown_fields(schema: Schema, value: Any, path: str = "") -> Iterator[str]:
 def fits_strictly(schema: Schema, document: Any) -> bool:
     """Whether msgspec finds neither unknown fields nor wrong types; False where it cannot tell."""
     try:
-        msgspec.json.decode(msgspec.json.encode(document), type=JSON_TYPES.type_of(schema) | None)
+        return text_fits_strictly(schema, msgspec.json.encode(document))
+    except (msgspec.MsgspecError, ValueError, OverflowError, TypeError, RecursionError):
+        return False
+
+
+def text_fits_strictly(schema: Schema, text: bytes) -> bool:
+    """The same for a document as JSON."""
+    try:
+        msgspec.json.decode(text, type=JSON_TYPES.type_of(schema) | None)
     except (msgspec.MsgspecError, ValueError, OverflowError, TypeError, RecursionError):
         return False
     return True

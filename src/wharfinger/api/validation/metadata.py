@@ -21,9 +21,22 @@ from wharfinger.api.schema.type_errors import type_errors
 _ANNOTATIONS_LIMIT = 256 * 1024
 _STANDARD_FINALIZERS = frozenset(["kubernetes", "orphan", "foregroundDeletion"])
 
-_qualified_name = lru_cache(8192)(qualified_name)
-_label_value = lru_cache(8192)(label_value)
-_label = lru_cache(1024)(dns_label)
+_REMEMBERED = 320  # characters of a text up to which its faults are remembered; clients may send longer ones
+_qualified_short = lru_cache(8192)(qualified_name)
+_short_value = lru_cache(8192)(label_value)
+_short_label = lru_cache(1024)(dns_label)
+
+
+def _qualified_name(text: str) -> list[str]:
+    return _qualified_short(text) if len(text) <= _REMEMBERED else qualified_name(text)
+
+
+def _label_value(text: str) -> list[str]:
+    return _short_value(text) if len(text) <= _REMEMBERED else label_value(text)
+
+
+def _label(text: str) -> list[str]:
+    return _short_label(text) if len(text) <= _REMEMBERED else dns_label(text)
 
 
 def object_faults(kind: Kind, document: Document, old: Document | None = None) -> list[FieldError]:

@@ -6,11 +6,11 @@ Of volume sources only claims, CSI drivers, host paths, and certificates are val
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from wharfinger.api.fields import FieldError, duplicate, forbidden, immutable, invalid, required
-from wharfinger.api.known_specs import KnownSpecs
+from wharfinger.api.known_specs import KnownParts, KnownSpecs
 from wharfinger.api.names import dns_label, dns_subdomain
 from wharfinger.api.numbers import parse_int64
 from wharfinger.api.registry import Document, ValidateFn
@@ -38,6 +38,8 @@ from wharfinger.api.validation.resources import (
 from wharfinger.api.validation.scheduling import affinity_faults, gates_faults, spread_faults, tolerations_faults
 from wharfinger.api.validation.selectors import annotations_faults, each, labels_faults
 
+PartFaults = Callable[[Any, str], Iterator[FieldError]]
+
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 _COST = re.compile(r"0|-[0-9]+|[1-9][0-9]*")
 _MUTABLE = (
@@ -51,20 +53,21 @@ def pod_validator(unqualified: AllowName = allow_unqualified) -> ValidateFn:
     """Validation of pods; `unqualified` decides about resource names without a slash (see `validation.resources`)."""
 
     faultless = KnownSpecs()
-    found: list[bool] = [False]  # the answer of `known` to the document that is being validated
+    keys = [b""]  # of the new document that is being validated
 
     def known(document: Document) -> bool:
-        found[0] = document.get("spec") in faultless
-        return found[0]
+        keys[0] = faultless.key(document.get("spec"))
+        return keys[0] in faultless
 
     def rules(document: Document, old: Document | None) -> Iterator[FieldError]:
         metadata, spec = document.get("metadata") or {}, document.get("spec") or {}
         yield from _annotation_faults(metadata.get("annotations") or {}, spec)
-        if not (found[0] if old is None else spec in faultless):
+        key = keys[0] if old is None else faultless.key(spec)
+        if key not in faultless:
             faults = list(pod_spec_faults(spec, "spec", unqualified))
             yield from faults
             if not faults:
-                faultless.add(spec)
+                faultless.add(key)
         if old is None:
             yield from _create_faults(spec)
             yield from mirror_claims_faults(document)
@@ -189,29 +192,39 @@ def pod_spec_faults(spec: Mapping[str, Any], path: str, unqualified: AllowName =
     yield from one_of(spec.get("restartPolicy"), ("Always", "OnFailure", "Never"), f"{path}.restartPolicy")
     policies = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
     yield from one_of(spec.get("dnsPolicy"), policies, f"{path}.dnsPolicy")
-    yield from labels_faults(spec.get("nodeSelector") or {}, f"{path}.nodeSelector")
-    yield from pod_security_faults(spec.get("securityContext") or {}, f"{path}.securityContext")
-    yield from affinity_faults(spec.get("affinity") or {}, f"{path}.affinity")
-    yield from gates_faults(spec.get("schedulingGates") or (), f"{path}.schedulingGates")
-    yield from spread_faults(spec.get("topologySpreadConstraints") or (), f"{path}.topologySpreadConstraints")
-    yield from tolerations_faults(spec.get("tolerations") or (), f"{path}.tolerations")
-    for name, rule in (
-        ("serviceAccountName", dns_subdomain),
-        ("nodeName", dns_subdomain),
-        ("hostname", dns_label),
-        ("subdomain", dns_label),
-        ("priorityClassName", dns_subdomain),
-        ("runtimeClassName", dns_subdomain),
-    ):
+    for part, find, known in _PARTS:
+        if value := spec.get(part):
+            here = f"{path}.{part}"
+            yield from find(value, here) if known is None else known.faults(value, find, here)
+    for name, rule in _NAMES:
         if spec.get(name):
             yield from name_faults(rule, spec[name], f"{path}.{name}")
     deadline = spec.get("activeDeadlineSeconds")
     if deadline is not None and not 1 <= deadline <= MAX_INT32:
         yield invalid(f"{path}.activeDeadlineSeconds", deadline, f"must be between 1 and {MAX_INT32}, inclusive")
-    preemption = spec.get("preemptionPolicy")
-    yield from one_of(preemption, ("PreemptLowerPriority", "Never"), f"{path}.preemptionPolicy", empty=True)
-    yield from node_resources_faults(spec.get("overhead") or {}, f"{path}.overhead")
+    if preemption := spec.get("preemptionPolicy"):
+        yield from one_of(preemption, ("PreemptLowerPriority", "Never"), f"{path}.preemptionPolicy")
+    if overhead := spec.get("overhead"):
+        yield from node_resources_faults(overhead, f"{path}.overhead")
     yield from pod_claims_faults(spec, path)
+
+
+_PARTS: tuple[tuple[str, PartFaults, KnownParts | None], ...] = (
+    ("nodeSelector", labels_faults, KnownParts()),
+    ("securityContext", pod_security_faults, KnownParts()),
+    ("affinity", affinity_faults, None),
+    ("schedulingGates", gates_faults, None),
+    ("topologySpreadConstraints", spread_faults, None),
+    ("tolerations", tolerations_faults, KnownParts()),
+)
+_NAMES = (
+    ("serviceAccountName", dns_subdomain),
+    ("nodeName", dns_subdomain),
+    ("hostname", dns_label),
+    ("subdomain", dns_label),
+    ("priorityClassName", dns_subdomain),
+    ("runtimeClassName", dns_subdomain),
+)
 
 
 def _volumes_faults(spec: Mapping[str, Any], path: str, names: set[str]) -> Iterator[FieldError]:
@@ -249,7 +262,8 @@ def _all_containers_faults(
             yield from unique_name_faults(dns_label, container.get("name") or "", f"{here}.name", names)
             yield from _container_faults(container, here, volumes, unqualified)
             if part == "containers":
-                yield from _host_port_faults(container, here, taken)
+                if container.get("ports"):
+                    yield from _host_port_faults(container, here, taken)
             elif part == "initContainers":
                 yield from _init_faults(container, here)
 
@@ -278,9 +292,19 @@ def _container_faults(
     policies = ("File", "FallbackToLogsOnError")
     yield from one_of(container.get("terminationMessagePolicy"), policies, f"{path}.terminationMessagePolicy")
     yield from one_of(container.get("imagePullPolicy"), ("Always", "IfNotPresent", "Never"), f"{path}.imagePullPolicy")
-    yield from _ports_faults(container, f"{path}.ports")
+    if container.get("ports"):
+        yield from _ports_faults(container, f"{path}.ports")
     yield from runtime_faults(container, path, volumes)
-    yield from container_resources_faults(container.get("resources") or {}, f"{path}.resources", unqualified)
+    if resources := container.get("resources"):
+        known = _KNOWN_RESOURCES.get(unqualified)
+        if known is None:
+            known = _KNOWN_RESOURCES[unqualified] = KnownParts()
+        yield from known.faults(
+            resources, lambda given, here: container_resources_faults(given, here, unqualified), f"{path}.resources"
+        )
+
+
+_KNOWN_RESOURCES: dict[AllowName, KnownParts] = {}  # by who decides about names
 
 
 def _ports_faults(container: Mapping[str, Any], path: str) -> Iterator[FieldError]:

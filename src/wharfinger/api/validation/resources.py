@@ -17,6 +17,8 @@ from wharfinger.api.validation.common import quantity_faults
 
 AllowName = Callable[[str], bool]
 
+_LONGEST_NAME = 317  # characters of a qualified name; clients may send longer ones
+
 STANDARD_CONTAINER = frozenset({"cpu", "memory", "ephemeral-storage"})
 INTEGER = frozenset(
     {
@@ -170,15 +172,23 @@ def node_resources_faults(amounts: Mapping[str, Any], path: str) -> Iterator[Fie
             yield from quantity_faults(quantity, here, whole=is_extended(name) or name in INTEGER)
 
 
-@lru_cache(maxsize=8192)
 def is_device(name: str) -> bool:
     """Whether a resource name may mean devices: an extended resource, or an unqualified name."""
-    return is_extended(name) if "/" in name else is_unqualified(name)
+    return len(name) <= _LONGEST_NAME and _is_device(name)
+
+
+def is_unqualified(name: str) -> bool:
+    """An unqualified name that has no meaning in Kubernetes itself."""
+    return len(name) <= _LONGEST_NAME and _is_unqualified(name)
 
 
 @lru_cache(maxsize=8192)
-def is_unqualified(name: str) -> bool:
-    """An unqualified name that has no meaning in Kubernetes itself."""
+def _is_device(name: str) -> bool:
+    return is_extended(name) if "/" in name else _is_unqualified(name)
+
+
+@lru_cache(maxsize=8192)
+def _is_unqualified(name: str) -> bool:
     if "/" in name or name in STANDARD or is_hugepages(name) or name.startswith("attachable-volumes-"):
         return False
     return not name.startswith(("requests.", "limits.")) and not qualified_name(name)

@@ -20,6 +20,7 @@ _CONTAINER_SECCOMP = "container.seccomp.security.alpha.kubernetes.io/"
 _APP_ARMOR = "container.apparmor.security.beta.kubernetes.io/"
 _NO_SECCOMP = 'non-functional in v1.27+; use the "seccompProfile" field instead'
 _BYTES = ("memory", "ephemeral-storage")
+_ON_NODES = frozenset(("nodeSelector", "affinity", "topologySpreadConstraints"))
 
 _unremarkable = KnownSpecs()  # what is found in a spec does not depend on where it stands
 
@@ -33,14 +34,15 @@ def pod_spec_warnings(pod: Document | None, path: str) -> Iterator[str]:
     before = f"{path}." if path else ""
     spec, at = pod.get("spec") or {}, f"{before}spec"
     annotations = (pod.get("metadata") or {}).get("annotations") or {}
-    if not annotations and spec in _unremarkable:
+    key = b"" if annotations else _unremarkable.key(spec)
+    if key in _unremarkable:
         return
     remarkable = False
     for warning in _warnings(spec, annotations, before, at):
         remarkable = True
         yield warning
-    if not remarkable and not annotations:
-        _unremarkable.add(spec)
+    if not remarkable:
+        _unremarkable.add(key)
 
 
 def _warnings(spec: Document, annotations: Document, before: str, at: str) -> Iterator[str]:
@@ -49,14 +51,17 @@ def _warnings(spec: Document, annotations: Document, before: str, at: str) -> It
         for group in ("initContainers", "containers", "ephemeralContainers")
         for index, container in enumerate(spec.get(group) or ())
     ]
-    yield from _node_warnings(spec, at)
+    if not _ON_NODES.isdisjoint(spec):
+        yield from _node_warnings(spec, at)
     for key, why in _DEPRECATED_ANNOTATIONS.items() if annotations else ():
         if key in annotations:
             yield f"{before}metadata.annotations[{key}]: {why}"
     if spec.get("volumes"):
         yield from volume_warnings(spec["volumes"], f"{at}.volumes")
-    yield from _repeated(spec, "hostAliases", "ip", at)
-    yield from _repeated(spec, "imagePullSecrets", "name", at)
+    if spec.get("hostAliases"):
+        yield from _repeated(spec, "hostAliases", "ip", at)
+    if spec.get("imagePullSecrets"):
+        yield from _repeated(spec, "imagePullSecrets", "name", at)
     for index, secret in enumerate(spec.get("imagePullSecrets") or ()):
         if not secret.get("name"):
             yield f'{at}.imagePullSecrets[{index}].name: invalid empty name ""'
@@ -71,14 +76,17 @@ def _warnings(spec: Document, annotations: Document, before: str, at: str) -> It
         resources = container.get("resources") or {}
         for name in _BYTES if resources else ():
             for kind in ("limits", "requests"):
-                yield from fraction_warnings(resources.get(kind), (name,), f"{place}.resources.{kind}")
+                if name in (amounts := resources.get(kind) or {}):
+                    yield from fraction_warnings(amounts, (name,), f"{place}.resources.{kind}")
         if len(container.get("env") or ()) > 1:
             yield from _environment_warnings(container["env"], f"{place}.env")
-    yield from _port_warnings(containers)
+    if any(container.get("ports") for container, _ in containers):
+        yield from _port_warnings(containers)
     if (spec.get("terminationGracePeriodSeconds") or 0) < 0:
         why = "must be >= 0; negative values are invalid and will be treated as 1"
         yield f"{at}.terminationGracePeriodSeconds: {why}"
-    yield from _affinity_warnings(spec.get("affinity") or {}, f"{at}.affinity")
+    if spec.get("affinity"):
+        yield from _affinity_warnings(spec["affinity"], f"{at}.affinity")
     for index, server in enumerate((spec.get("dnsConfig") or {}).get("nameservers") or ()):
         yield from address_warnings(server, f"{at}.dnsConfig.nameservers[{index}]")
     for index, alias in enumerate(spec.get("hostAliases") or ()):

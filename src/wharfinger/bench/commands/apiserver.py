@@ -1,6 +1,7 @@
 """`wharf bench apiserver`: requests per second of the embedded server, with durable writes, over TLS.
 
-The server runs in its own process; the client is minimal, so that its cost is negligible.
+The server runs in its own process; the client is minimal, so that its cost is negligible. Watches of nodes belong to the
+users of their kubelets. A server that stops answering, or closes a watch, ends the run with an error.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ import ssl
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Awaitable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,8 +26,11 @@ import click
 
 from wharfinger.bench.baseline import Results, baseline_options, show_result
 from wharfinger.cli.options import output_option
+from wharfinger.http.file_limit import raise_file_limit
 
 _FAN_OUTS = 50  # writes whose delay to the watchers is measured
+_STALL = 60.0  # seconds within which a server must answer some request
+_LONGEST = 1800.0  # seconds for the whole run
 _PODS = "/api/v1/namespaces/default/pods"
 _VERSION = re.compile(rb'"resourceVersion":"(\d+)"')
 _LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
@@ -54,6 +59,7 @@ class Connection(asyncio.Protocol):
         self.marker = b""
         self.watching = False
         self.refusal = ""  # of a watch
+        self.lost = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's TLS transports are not subclasses of asyncio's.
@@ -85,14 +91,17 @@ class Connection(asyncio.Protocol):
         return end + 4 + (int(length[1]) if length else 0)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.lost = True
         if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_exception(exc or ConnectionResetError("the server closed the connection"))
+            self._waiting.set_exception(exc or _closed())
 
     def send(self, request: bytes) -> None:
         assert self._transport is not None
         self._transport.write(request)
 
     async def ask(self, request: bytes) -> bytes:
+        if self.lost:
+            raise _closed()
         self._waiting = asyncio.get_running_loop().create_future()
         self.send(request)
         return await self._waiting
@@ -100,6 +109,10 @@ class Connection(asyncio.Protocol):
     def close(self) -> None:
         if self._transport is not None:
             self._transport.close()
+
+
+def _closed() -> ConnectionResetError:
+    return ConnectionResetError("the server closed the connection")
 
 
 class Bench:
@@ -110,8 +123,11 @@ class Bench:
         self._context = context
         self._connections: list[Connection] = []
 
-    def request(self, method: str, path: str, body: bytes = b"") -> bytes:
+    def request(self, method: str, path: str, body: bytes = b"", *, node: str = "") -> bytes:
+        """With a `node`, the request is one of its kubelet."""
         head = f"{method} {path} HTTP/1.1\r\nHost: {self._host}\r\nAuthorization: Bearer {self._token}\r\n"
+        if node:
+            head += f"Impersonate-User: system:node:{node}\r\nImpersonate-Group: system:nodes\r\n"
         if body:
             head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
         return head.encode() + b"\r\n" + body
@@ -121,16 +137,25 @@ class Bench:
         return self._host, self._port
 
     async def open(self, count: int) -> list[Connection]:
+        return await self._open([None] * count)
+
+    async def _open(self, streams: Sequence[tuple[bytes, bytes] | None]) -> list[Connection]:
+        """Connections. Those that stream are given the request to send at once and the marker of the events to notice."""
         loop = asyncio.get_running_loop()
 
-        async def one() -> Connection:
+        async def one(stream: tuple[bytes, bytes] | None) -> Connection:
             _, protocol = await loop.create_connection(Connection, self._host, self._port, ssl=self._context)
+            self._connections.append(protocol)
+            if stream is not None:
+                request, protocol.marker = stream
+                protocol.arrivals = []
+                protocol.send(request)
             return protocol
 
         found: list[Connection] = []
-        for first in range(0, count, 100):  # a server limits the handshakes that are under way
-            found += await asyncio.gather(*(one() for _ in range(min(100, count - first))))
-        self._connections += found
+        for first in range(0, len(streams), 100):  # a server limits the handshakes that are under way
+            async with asyncio.timeout(_STALL):
+                found += await asyncio.gather(*map(one, streams[first : first + 100]))
         return found
 
     def close(self) -> None:
@@ -141,6 +166,13 @@ class Bench:
         """Requests per second over all connections; every response must be a success."""
         queue = iter(requests)
         done = 0
+
+        async def watchdog() -> None:
+            before = -1
+            while done != before:
+                before = done
+                await asyncio.sleep(_STALL)
+            raise click.ClickException(f"the server has answered no request for {_STALL:.0f} s")
 
         async def work(connection: Connection) -> None:
             nonlocal done
@@ -153,25 +185,49 @@ class Bench:
                 done += 1
 
         started = time.perf_counter()
-        await asyncio.gather(*map(work, connections))
+        guard = asyncio.create_task(watchdog())
+        working = asyncio.gather(*map(work, connections))
+        try:
+            await asyncio.wait((working, guard), return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                guard.result()
+            await working
+        finally:
+            working.cancel()
+            guard.cancel()
+            await asyncio.gather(working, guard, return_exceptions=True)
         return done / (time.perf_counter() - started)
 
-    async def watch(self, paths: Iterable[str], marker: bytes) -> list[Connection]:
-        """Watches that have started, each on a connection of its own, from the present on, as after a list."""
+    async def watch(self, paths: Mapping[str, str] | Sequence[str], marker: bytes) -> list[Connection]:
+        """Watches that have started, each on a connection of its own, from the present on, as after a list.
+
+        `paths` may name the nodes whose kubelets watch.
+        """
         (lister,) = await self.open(1)
         version = _VERSION.search(await lister.ask(self.request("GET", f"{_PODS}?limit=1")))
         after = version[1].decode() if version else "0"
-        requests = [self.request("GET", f"{path}&resourceVersion={after}") for path in paths]
-        streams = await self.open(len(requests))
-        for stream, request in zip(streams, requests):
-            stream.arrivals, stream.marker = [], marker
-            stream.send(request)
-        deadline = time.perf_counter() + 30
-        while not all(stream.watching for stream in streams) and time.perf_counter() < deadline:
+        nodes = paths if isinstance(paths, Mapping) else {}
+        streams = await self._open(
+            [
+                (self.request("GET", f"{path}&resourceVersion={after}", node=nodes.get(path, "")), marker)
+                for path in paths
+            ]
+        )
+        deadline = time.perf_counter() + _STALL
+        while not all(stream.watching or stream.lost for stream in streams):
+            if time.perf_counter() > deadline:
+                raise click.ClickException(f"a watch did not start within {_STALL:.0f} s")
             await asyncio.sleep(0.01)
-        if refusal := next(filter(None, (stream.refusal for stream in streams)), ""):
-            raise click.ClickException(f"the server refused a watch: {refusal}")
+        check_watches(streams)
         return streams
+
+
+def check_watches(streams: Sequence[Connection]) -> None:
+    """Raises an error if the server refused or closed one of them."""
+    if refusal := next(filter(None, (stream.refusal for stream in streams)), ""):
+        raise click.ClickException(f"the server refused a watch: {refusal}")
+    if closed := sum(stream.lost for stream in streams):
+        raise click.ClickException(f"the server closed {closed} of {len(streams)} watches")
 
 
 def pod(name: str) -> bytes:
@@ -241,10 +297,11 @@ async def measure(bench: Bench, load: ServerLoad, meter: CpuMeter) -> dict[str, 
     if load.stored:
         result["stored"] = load.stored
         await _store(bench, pool, load)
+    of_nodes: list[Connection] = []
     if load.nodes:
         result["nodes"] = load.nodes
-        field = "watch=1&allowWatchBookmarks=true&fieldSelector=spec.nodeName%3D"
-        await bench.watch((f"{_PODS}?{field}node-{number}" for number in range(1, load.nodes + 1)), b"")
+        path = "/api/v1/pods?watch=1&allowWatchBookmarks=true&fieldSelector=spec.nodeName%3D"
+        of_nodes = await bench.watch({f"{path}node-{n}": f"node-{n}" for n in range(1, load.nodes + 1)}, b"")
     names = [f"bench-{number}" for number in range(load.pods)]
     creates = (bench.request("POST", _PODS, pod(name)) for name in names)
     result |= await meter.rate("creates", load.pods, bench.rate(pool, creates))
@@ -255,6 +312,7 @@ async def measure(bench: Bench, load: ServerLoad, meter: CpuMeter) -> dict[str, 
     lists = 200
     result |= await meter.rate("listsOf500", lists, bench.rate(pool[:4], (listing for _ in range(lists))))
     result |= await _fan_out(bench, pool[0], load.watchers, meter)
+    check_watches(of_nodes)
     return {key: round(value, 1) if isinstance(value, float) else value for key, value in result.items()}
 
 
@@ -285,6 +343,7 @@ async def _fan_out(bench: Bench, writer: Connection, watchers: int, meter: CpuMe
         while not all(stream.arrivals for stream in streams) and time.perf_counter() < deadline:
             await asyncio.sleep(0.0005)
         delays += [stream.arrivals[0] - started for stream in streams if stream.arrivals]
+        check_watches(streams)
     delays.sort()
     return {
         **meter.since(before, "eventsDelivered", len(delays)),
@@ -307,16 +366,24 @@ def server_process(directory: Path) -> Iterator[tuple[Path, int]]:
     """An API server; yields its kubeconfig and the number of its process."""
     command = [sys.executable, "-m", "wharfinger.cli.main", "apiserver", "--data-dir", str(directory), "--port", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    slow = threading.Timer(_STALL, process.kill)
+    slow.start()
     try:
         assert process.stdout is not None
         for line in process.stdout:
             if line.startswith("export KUBECONFIG="):
+                slow.cancel()
                 yield Path(line.partition("=")[2].strip()), process.pid
                 return
         raise click.ClickException("the API server did not start")
     finally:
+        slow.cancel()
         process.send_signal(signal.SIGTERM)
-        process.wait(20)
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 @click.command
@@ -345,6 +412,7 @@ def run(kubeconfig: Path, load: ServerLoad, processes: Sequence[int] = ()) -> di
 
     import msgspec
 
+    raise_file_limit()
     config = msgspec.json.decode(kubeconfig.read_bytes())
     cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
     context = ssl.create_default_context(cadata=b64decode(cluster["certificate-authority-data"]).decode())
@@ -352,7 +420,12 @@ def run(kubeconfig: Path, load: ServerLoad, processes: Sequence[int] = ()) -> di
     async def main() -> dict[str, Any]:
         bench = Bench(cluster["server"], user["token"], context)
         try:
-            return await measure(bench, load, CpuMeter(processes))
+            async with asyncio.timeout(_LONGEST):
+                return await measure(bench, load, CpuMeter(processes))
+        except TimeoutError:
+            raise click.ClickException("the server did not answer in time") from None
+        except OSError as error:
+            raise click.ClickException(f"the server cannot be reached: {error}") from None
         finally:
             bench.close()
 
