@@ -11,7 +11,7 @@ EMPTY :=
 SPACE := $(EMPTY) $(EMPTY)
 COMMA := ,
 
-.PHONY: help run web test test-web test-without-systems test-kubernetes test-predictions test-scenarios-embedded test-solver test-node test-node-whole test-conformance test-conformance-node bench-kubernetes bench-apiserver bench-dashboard bench-memory bench-instructions image chart reference docs man release check-wheels test-pythons lint format setup bench fuzz fuzz-api fuzz-campaign fuzz-kills soak lock clean
+.PHONY: help run web test test-web test-without-systems test-kubernetes test-predictions test-scenarios-embedded test-solver test-node test-node-whole test-conformance test-conformance-node test-ocm bench-kubernetes bench-apiserver bench-dashboard bench-memory bench-instructions image chart reference docs man release check-wheels test-pythons lint format setup bench fuzz fuzz-api fuzz-campaign fuzz-kills soak lock clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -62,6 +62,9 @@ test-conformance: $(READY)  ## upstream's own specs against `wharf up`: SPECS="-
 
 test-conformance-node: $(READY)  ## upstream's specs that need containers, with a real node that joins `wharf up`
 	@$(BIN)/python -m tests.conformance --real-node $(SPECS)
+
+test-ocm: $(READY)  ## clients and specs of Open Cluster Management on our hub: PARTS="specs decisions" for some of them
+	@$(BIN)/python -m tests.ocm $(PARTS)
 
 test-scenarios-embedded: $(READY)  ## all scenarios on a running `wharf up`, each with the configuration that it needs
 	@$(BIN)/python -m tests.scenarios.embedded

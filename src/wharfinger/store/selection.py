@@ -90,7 +90,7 @@ class ObjectSelector:
                 self._names.append(field)
             elif field.path in paths:
                 self._fields.append((paths.index(field.path), field.value, field.equal))
-            elif paths or kind.custom:
+            elif paths or kind.ours or kind.custom:
                 raise BadRequest(f"field label not supported: {field.path}")
             else:
                 raise BadRequest(

@@ -11,7 +11,9 @@ from wharfinger.api.errors import ApiError, BadRequest, Forbidden, Invalid
 from wharfinger.api.kinds import registry
 from wharfinger.api.registry import Document, Resource
 from wharfinger.api.schema.crds import crd
+from wharfinger.api.times import format_time, parse_time
 from wharfinger.controllers.registry import factories
+from wharfinger.systems.placement.admission.addresses import is_https_url
 from wharfinger.systems.placement.install import PROCESS
 from wharfinger.systems.placement.kinds.names import ADDON_PLACEMENT_SCORES, MANAGED_CLUSTERS, OCM, PLACEMENTS
 from wharfinger.systems.placement.kinds.placement import WRITTEN, convert_placement
@@ -55,7 +57,6 @@ def with_name(document: Document, name: str) -> Document:
         (placement(annotations={"wharfinger.dev/minimum-gain": "-1"}), "wharfinger.dev/minimum-gain"),
         (placement(annotations={"wharfinger.dev/replicas": "{}"}), "wharfinger.dev/replicas"),
         (placement(annotations={"wharfinger.dev/tie-break": "Coin"}), "wharfinger.dev/tie-break"),
-        (with_name(cluster("c"), "a.b"), "metadata.name"),
         (cluster("c", taints=[{"key": "a b", "effect": "NoSelect"}]), "spec.taints[0].key"),
         (cluster("c", taints=[{"key": "a", "effect": "NoSchedule"}]), "spec.taints[0].effect"),
         (cluster_set("s", selectorType="Legacy"), "spec.clusterSelector.selectorType"),
@@ -95,11 +96,42 @@ def test_the_longest_rate_limit_is_that_of_go(hub: Hub) -> None:
     assert hub.selected() == ["c1"]
 
 
-def test_client_configurations_are_https(hub: Hub) -> None:
-    document = cluster("c")
-    document["spec"]["managedClusterClientConfigs"] = [{"url": "http://x"}]
-    with pytest.raises(Invalid, match="https"):
+def test_a_cluster_has_the_name_of_a_namespace_and_secure_addresses(hub: Hub) -> None:
+    document = with_name(cluster("c"), "a.b")
+    document["spec"]["managedClusterClientConfigs"] = [{"url": "http://x"}, {"url": "https://x"}, {"url": ""}]
+    with pytest.raises(BadRequest) as refusal:
         hub.apply(document)
+    assert refusal.value.message.splitlines() == [
+        "metadata.name format is not correct: must not contain dots",
+        'url "" is invalid in client configs',
+        'url "http://x" is invalid in client configs',
+    ]
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "https://x",
+        "HTTPS://x:6443/p?q#f",
+        "https://",
+        "https:x",
+        "https:/p",
+        "https://u:p@x",
+        "https://[::1]:6443",
+        "https://é",
+    ],
+)
+def test_addresses_with_the_scheme_https(address: str) -> None:
+    assert is_https_url(address)
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["", "x", "http://x", "https", "://x", "https://x:port", "https://x y", "https://x/%zz", "https://x#%", "https://[::1",
+     "https://x/\t", "https://x\\y", "https://%41", "https://u{@x"],
+)  # fmt: skip
+def test_other_addresses(address: str) -> None:
+    assert not is_https_url(address)
 
 
 def test_defaults(hub: Hub) -> None:
@@ -234,13 +266,31 @@ def test_the_server_owns_the_times_of_taints(hub: Hub) -> None:
 )
 def test_times_of_taints_are_not_the_clients(hub: Hub, wanted: Document) -> None:
     taints(hub, {"key": "a", "effect": "NoSelect"})
+    with pytest.raises(BadRequest) as refusal:
+        taints(hub, wanted, {"key": "x/b", "effect": "NoSelect", "timeAdded": "2020-01-01T00:00:00Z"})
+    assert refusal.value.message == f'It is not allowed to set TimeAdded of Taint "{wanted["key"]},x/b".'
+
+
+def test_the_time_of_a_taint_may_be_written_in_any_zone(hub: Hub) -> None:
+    taints(hub, {"key": "a", "effect": "NoSelect"})
+    (stored,) = hub.get(MANAGED_CLUSTERS, "c1")["spec"]["taints"]
+    elsewhere = format_time(parse_time(stored["timeAdded"]) + 3600).replace("Z", "+01:00")
+    taints(hub, {**stored, "timeAdded": elsewhere})
+
+
+def test_the_first_of_two_taints_with_one_key_is_the_old_one(hub: Hub) -> None:
+    hub.apply(cluster("c9", taints=[{"key": "a", "effect": "NoSelect"}, {"key": "a", "effect": "NoSelectIfNew"}]))
+    first, second = hub.get(MANAGED_CLUSTERS, "c9")["spec"]["taints"]
     with pytest.raises(BadRequest):
-        taints(hub, wanted)
+        hub.patch(MANAGED_CLUSTERS, "c9", {"spec": {"taints": [second, first]}})
 
 
 def test_a_binding_is_named_after_its_set(hub: Hub) -> None:
-    with pytest.raises(BadRequest, match="same name"):
+    with pytest.raises(BadRequest) as refusal:
         hub.apply(with_name(binding(), "other"))
+    assert refusal.value.message == (
+        "The ManagedClusterSetBinding must have the same name as the target ManagedClusterSet"
+    )
 
 
 @pytest.mark.parametrize(
@@ -261,8 +311,10 @@ def test_accepting_joining_and_binding_are_rights_of_their_own(
         return question.subresource != subresource
 
     with Hub(authorize=refuse) as hub:
-        with pytest.raises(Forbidden):
+        with pytest.raises(Forbidden) as refusal:
             hub.apply(document)
+        plural = "managedclusters" if subresource == "accept" else "managedclustersets"
+        assert refusal.value.message.startswith(f'{plural}/{subresource}.{OCM} "{name}" is forbidden: user "')
         group = "register.open-cluster-management.io" if subresource == "accept" else OCM
         assert asked[-1] == (verb, group, subresource, name)
 

@@ -36,7 +36,7 @@ from wharfinger.api.fields import FieldError
 from wharfinger.api.registry import DefaultFn, Document, Kind, Resource, ValidateFn
 from wharfinger.api.schema import structural, tree
 from wharfinger.api.schema.definitions import JsonSchema
-from wharfinger.api.selectors import LabelSelector
+from wharfinger.api.selectors import LabelSelector, SelectorExpression
 
 
 class Model(msgspec.Struct, rename="camel"):
@@ -71,20 +71,32 @@ ATOMIC = Meta(extra_json_schema={tree.LIST_TYPE: "atomic"})
 PRESERVED = Meta(extra_json_schema={tree.PRESERVE: True})
 
 
-class ConditionModel(Model):
-    """One aspect of the current state of an object."""
+QUALIFIED_NAME = (
+    r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$"
+)
+"""A name with an optional prefix, as schemas of Kubernetes have it."""
+_REASON = r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"
 
-    type: Annotated[str, Meta(min_length=1, max_length=316), doc("What the condition is about, in CamelCase.")]
+
+class ConditionModel(Model):
+    """One aspect of the current state of an object. The constraints are those of `metav1.Condition`."""
+
+    type: Annotated[
+        str, Meta(max_length=316, pattern=QUALIFIED_NAME), doc("What the condition is about, in CamelCase.")
+    ]
     status: Annotated[str, doc("True, False or Unknown.", enum=["True", "False", "Unknown"])]
     last_transition_time: Annotated[Time, doc("When status last changed.")]
-    reason: Annotated[str, Meta(max_length=1024), doc("One word for why, in CamelCase.")]
+    reason: Annotated[str, Meta(min_length=1, max_length=1024, pattern=_REASON), doc("One word for why, in CamelCase.")]
     message: Annotated[str, Meta(max_length=32768), doc("Why, for people.")]
-    observed_generation: Annotated[Int64, Meta(ge=0), doc("The generation the condition was set for.")] = 0
+    observed_generation: Annotated[Int64, Meta(ge=0), doc("The generation the condition was set for.")] | None = None
 
 
 Conditions = Annotated[list[ConditionModel], keyed("type"), doc("The state of the object, by aspect.")]
 
-_EXTRA: dict[type, dict[str, Any]] = {LabelSelector: {tree.MAP_TYPE: "atomic"}}
+_EXTRA: dict[type, dict[str, Any]] = {
+    LabelSelector: {tree.MAP_TYPE: "atomic"},
+    SelectorExpression: {"required": ["key", "operator"]},
+}
 
 
 @cache

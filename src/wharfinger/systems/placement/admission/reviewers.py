@@ -7,6 +7,7 @@ used.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -16,9 +17,12 @@ from wharfinger.admission.extension import AdmissionContext, SystemReviewers
 from wharfinger.admission.rbac import Attributes
 from wharfinger.admission.request import PASS, Request, Review, Reviewer
 from wharfinger.api.errors import ApiError, BadRequest, forbidden
+from wharfinger.api.fields import show
 from wharfinger.api.kinds.builtin import NAMESPACES
+from wharfinger.api.names import dns_label
 from wharfinger.api.registry import Document
-from wharfinger.api.times import format_time
+from wharfinger.api.times import BadTime, format_time, parse_time
+from wharfinger.systems.placement.admission.addresses import is_https_url
 from wharfinger.systems.placement.kinds.names import (
     MANAGED_CLUSTER_SET_BINDINGS,
     MANAGED_CLUSTER_SETS,
@@ -30,6 +34,10 @@ from wharfinger.systems.placement.settings import PlacementSettings
 
 DEFAULT_SET = "default"
 REGISTER_GROUP = "register.open-cluster-management.io"
+_BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
+_NO_BASE64 = re.compile(r"[^A-Za-z0-9+/=]")
+_ACCEPT = f"{MANAGED_CLUSTERS.plural}/accept"
+_OTHER_NAME = "The ManagedClusterSetBinding must have the same name as the target ManagedClusterSet"
 
 Authorize = Callable[[Attributes], bool]
 
@@ -45,7 +53,8 @@ def _is(request: Request, plural: str, *operations: str) -> bool:
 
 
 class ClusterDefaultsReviewer:
-    """Mutating: adds a cluster without a set to `default`, and sets the times of taints, which clients may not set."""
+    """Mutating: adds a cluster without a set to `default`, sets the times of taints, which clients may not set, and adds
+    fields that were left out."""
 
     def __init__(self, now: Callable[[], float], *, default_set: bool = True) -> None:
         self._now = now
@@ -58,31 +67,69 @@ class ClusterDefaultsReviewer:
         if not _is(request, MANAGED_CLUSTERS.plural, "CREATE", "UPDATE"):
             return PASS
         assert request.object is not None
+        _fill_in(request.object)
+        if fault := _bundle_fault(request.object):
+            return Review(denied=BadRequest(fault, reason=""))
+        if refused := _set_times(request.object, request.old, format_time(self._now())):
+            keys = show(",".join(refused))
+            return Review(denied=BadRequest(f"It is not allowed to set TimeAdded of Taint {keys}."))
         if self._default_set:
             metadata = request.object.setdefault("metadata", {})
             labels = metadata.get("labels") or {}
             if not labels.get(CLUSTER_SET_LABEL):
                 metadata["labels"] = {**labels, CLUSTER_SET_LABEL: DEFAULT_SET}
-        return self._taints(request.object, request.old)
-
-    def _taints(self, document: Document, old: Document | None) -> Review:
-        now = format_time(self._now())
-        before = {taint.get("key"): taint for taint in _taints(old)} if old is not None else {}
-        for taint in _taints(document):
-            known = before.get(taint.get("key"))
-            given = taint.get("timeAdded")
-            if old is None:
-                taint["timeAdded"] = now
-            elif known is not None and _same(known, taint):
-                if given != known.get("timeAdded"):
-                    return Review(
-                        denied=BadRequest(f"It is not allowed to modify TimeAdded of Taint {taint.get('key')!r}.")
-                    )
-            elif given:
-                return Review(denied=BadRequest(f"It is not allowed to set TimeAdded of Taint {taint.get('key')!r}."))
-            else:
-                taint["timeAdded"] = now
         return PASS
+
+
+def _fill_in(document: Document) -> None:
+    """Adds the fields that Open Cluster Management's webhook, a typed client, never leaves out."""
+    spec = document.setdefault("spec", {})
+    if not isinstance(spec, dict):
+        return
+    spec.setdefault("hubAcceptsClient", False)
+    for taint in _taints(document):
+        taint.setdefault("key", "")
+        taint.setdefault("effect", "")
+    configs = spec.get("managedClusterClientConfigs")
+    for config in configs if isinstance(configs, list) else ():
+        if isinstance(config, dict):
+            config.setdefault("url", "")
+
+
+def _bundle_fault(document: Document) -> str:
+    """What Go says of the first bundle of certificates that is not base64; empty if all are."""
+    spec = document["spec"]
+    configs = spec.get("managedClusterClientConfigs") if isinstance(spec, dict) else None
+    for config in configs if isinstance(configs, list) else ():
+        bundle = config.get("caBundle") if isinstance(config, dict) else None
+        if isinstance(bundle, str) and not _BASE64.fullmatch(text := re.sub(r"[\r\n]", "", bundle)):
+            found = _NO_BASE64.search(text)
+            return f"illegal base64 data at input byte {found.start() if found else len(text) // 4 * 4}"
+    return ""
+
+
+def _set_times(document: Document, old: Document | None, now: str) -> list[str]:
+    """Sets the times of new and changed taints. Returns the keys of those whose time the client set or changed."""
+    refused = []
+    for taint in _taints(document):
+        key, given = str(taint.get("key") or ""), _moment(taint.get("timeAdded"))
+        known = next((each for each in _taints(old) if str(each.get("key") or "") == key), None)
+        if old is not None and known is not None and _same(known, taint):
+            if given != _moment(known.get("timeAdded")):
+                refused.append(key)
+        elif old is not None and given is not None:
+            refused.append(key)
+        else:
+            taint["timeAdded"] = now
+    return refused
+
+
+def _moment(value: object) -> float | str | None:
+    """When a taint was added; None if it has no time."""
+    try:
+        return parse_time(str(value)) if value else None
+    except BadTime:
+        return str(value)
 
 
 def _taints(document: Document | None) -> list[dict[str, Any]]:
@@ -117,7 +164,7 @@ def _acceptance(request: Request) -> list[Needed]:
         return []
     question = Attributes(request.user, "update", REGISTER_GROUP, MANAGED_CLUSTERS.plural, "accept", name=request.name)
     why = f'user "{request.user.name}" cannot update the HubAcceptsClient field'
-    return [Needed(question, forbidden(OCM, MANAGED_CLUSTERS.plural, request.name, why))]
+    return [Needed(question, forbidden(OCM, _ACCEPT, request.name, why))]
 
 
 def _membership(request: Request) -> list[Needed]:
@@ -125,8 +172,8 @@ def _membership(request: Request) -> list[Needed]:
     rights = []
     for name in filter(None, (old, new) if old != new else ()):
         question = Attributes(request.user, "create", OCM, MANAGED_CLUSTER_SETS.plural, "join", name=name)
-        why = f'user "{request.user.name}" cannot add or remove clusters of the ManagedClusterSet "{name}"'
-        rights.append(Needed(question, forbidden(OCM, MANAGED_CLUSTERS.plural, request.name, why)))
+        why = f'user "{request.user.name}" cannot add/remove a ManagedCluster to/from ManagedClusterSet "{name}"'
+        rights.append(Needed(question, forbidden(OCM, f"{MANAGED_CLUSTER_SETS.plural}/join", name, why)))
     return rights
 
 
@@ -134,7 +181,7 @@ def _binding(request: Request) -> list[Needed]:
     name = _bound_set(request.object)
     question = Attributes(request.user, "create", OCM, MANAGED_CLUSTER_SETS.plural, "bind", name=name)
     why = f'user "{request.user.name}" is not allowed to bind cluster set "{name}"'
-    return [Needed(question, forbidden(OCM, MANAGED_CLUSTER_SET_BINDINGS.plural, request.name, why))]
+    return [Needed(question, forbidden(OCM, f"{MANAGED_CLUSTER_SETS.plural}/bind", name, why))]
 
 
 def accepts(request: Request) -> bool:
@@ -172,7 +219,8 @@ class PermissionReviewer:
 
 
 class ShapeReviewer:
-    """Validating: a binding has the name of its set, and no cluster is accepted while its namespace is terminating."""
+    """Validating: a cluster has the name of a namespace and secure addresses, and is not accepted while its namespace is
+    terminating; a binding has the name of its set."""
 
     def __init__(self, terminating: Callable[[str], bool] = lambda namespace: False) -> None:
         self._terminating = terminating
@@ -183,18 +231,26 @@ class ShapeReviewer:
     def review(self, request: Request) -> Review:
         if _is(request, MANAGED_CLUSTER_SET_BINDINGS.plural, "CREATE", "UPDATE"):
             assert request.object is not None
-            cluster_set = _bound_set(request.object)
-            if cluster_set != str(request.object.get("metadata", {}).get("name") or request.name):
-                message = (
-                    "The ManagedClusterSetBinding must have the same name as the target "
-                    f'ManagedClusterSet "{cluster_set}"'
-                )
-                return Review(denied=BadRequest(message))
-        if _is(request, MANAGED_CLUSTERS.plural, "CREATE", "UPDATE") and accepts(request):
-            if self._terminating(request.name):
-                why = f'the namespace "{request.name}" of the cluster is terminating'
-                return Review(denied=forbidden(OCM, MANAGED_CLUSTERS.plural, request.name, why))
+            if _bound_set(request.object) != str(request.object.get("metadata", {}).get("name") or request.name):
+                return Review(denied=BadRequest(_OTHER_NAME))
+        if _is(request, MANAGED_CLUSTERS.plural, "CREATE", "UPDATE"):
+            assert request.object is not None
+            if faults := _cluster_faults(request.object, request.name):
+                return Review(denied=BadRequest("\n".join(faults)))
+            if accepts(request) and self._terminating(request.name):
+                why = f'cluster namespace "{request.name}" is terminating'
+                return Review(denied=forbidden(OCM, _ACCEPT, request.name, why))
         return PASS
+
+
+def _cluster_faults(document: Document, name: str) -> list[str]:
+    wrong = dns_label(str(document.get("metadata", {}).get("name") or name))
+    faults = [f"metadata.name format is not correct: {','.join(wrong)}"] if wrong else []
+    spec = document.get("spec")
+    for config in (spec.get("managedClusterClientConfigs") if isinstance(spec, dict) else None) or ():
+        if not is_https_url(config["url"]):
+            faults.append(f"url {show(config['url'])} is invalid in client configs")
+    return sorted(faults)
 
 
 def placement_reviewers(

@@ -3,23 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, field
 
 from wharfinger.api.columns.cells import AGE
-from wharfinger.api.fields import FieldError, invalid
-from wharfinger.api.names import dns_label, qualified_name
+from wharfinger.api.fields import FieldError
 from wharfinger.api.registry import Column, Document
-from wharfinger.api.schema.models import Conditions, Int32, Model, Quantity, Time, defaulter, doc, keyed, model_kind
+from wharfinger.api.schema.models import (
+    QUALIFIED_NAME,
+    ConditionModel,
+    Conditions,
+    Int32,
+    Model,
+    Quantity,
+    Time,
+    doc,
+    keyed,
+    model_kind,
+)
 from wharfinger.api.selectors import LabelSelector
-from wharfinger.api.validation.selectors import each, label_selector_faults
+from wharfinger.api.validation.selectors import label_selector_faults
 from wharfinger.systems.placement.kinds.names import (
     MANAGED_CLUSTER_SET_BINDINGS,
     MANAGED_CLUSTER_SETS,
     MANAGED_CLUSTERS,
 )
-from wharfinger.systems.placement.kinds.placement import condition_column, with_spec
+from wharfinger.systems.placement.kinds.placement import condition_column
+
+
+def _default(value: dict[str, Any]) -> Meta:
+    return Meta(extra_json_schema={"default": value})
 
 
 class ClientConfigModel(Model):
@@ -32,10 +46,10 @@ class ClientConfigModel(Model):
 class ClusterTaintModel(Model):
     """Repels placements that do not tolerate it."""
 
-    key: Annotated[str, Meta(max_length=316), doc("The key of the taint.")]
+    key: Annotated[str, Meta(max_length=316, pattern=QUALIFIED_NAME), doc("The key of the taint.")]
     effect: Annotated[
-        Literal["NoSelect", "PreferNoSelect", "NoSelectIfNew"],
-        doc("The effect on placements that do not tolerate it."),
+        str,
+        doc("The effect on placements that do not tolerate it.", enum=["NoSelect", "PreferNoSelect", "NoSelectIfNew"]),
     ]
     value: Annotated[str, Meta(max_length=1024), doc("The value of the taint.")] = ""
     time_added: Annotated[Time, doc("When it was added; set by the server.", nullable=True)] | None = None
@@ -47,7 +61,7 @@ class ManagedClusterSpecModel(Model):
     managed_cluster_client_configs: Annotated[
         list[ClientConfigModel], doc("How to reach the API server of the cluster.")
     ] = field(default_factory=list)
-    hub_accepts_client: Annotated[bool, doc("Whether an administrator accepted the cluster.")] = False
+    hub_accepts_client: Annotated[bool, doc("Whether an administrator accepted the cluster.")] | None = None
     lease_duration_seconds: Annotated[Int32, doc("How often the agent renews its lease.")] = 60
     taints: Annotated[list[ClusterTaintModel], doc("Taints that repel placements.")] = field(default_factory=list)
 
@@ -61,15 +75,18 @@ class VersionModel(Model):
 class ClaimModel(Model):
     """A property that the cluster reports about itself."""
 
-    name: Annotated[str, Meta(min_length=1, max_length=253), doc("The name of the claim.")]
-    value: Annotated[str, Meta(min_length=1, max_length=1024), doc("The value of the claim.")]
+    name: Annotated[str, Meta(min_length=1, max_length=253), doc("The name of the claim.")] = ""
+    value: Annotated[str, Meta(min_length=1, max_length=1024), doc("The value of the claim.")] = ""
+
+
+_NamespaceName = Annotated[str, Meta(max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
 
 
 class ManagedNamespaceModel(Model):
     """A namespace that a cluster set requires on the cluster."""
 
     cluster_set: Annotated[str, doc("The name of the set.")]
-    name: Annotated[str, doc("The namespace.")]
+    name: Annotated[_NamespaceName, doc("The namespace.")]
     conditions: Conditions = field(default_factory=list)
 
 
@@ -100,6 +117,8 @@ class ManagedClusterModel(Model):
 class SetSelectorModel(Model):
     """Which clusters are members of the set."""
 
+    schema_extra = {"required": ["selectorType"]}
+
     selector_type: Annotated[
         Literal["ExclusiveClusterSetLabel", "LabelSelector"],
         doc("Whether members are selected by the exclusive cluster set label or by a label selector."),
@@ -112,17 +131,16 @@ class SetSelectorModel(Model):
 class NamespaceModel(Model):
     """A namespace required on every member."""
 
-    name: Annotated[
-        str,
-        Meta(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"),
-        doc("The name of the namespace."),
-    ]
+    name: Annotated[_NamespaceName, doc("The name of the namespace.")]
+
+
+_DEFAULT_SELECTOR = {"selectorType": "ExclusiveClusterSetLabel"}
 
 
 class ManagedClusterSetSpecModel(Model):
     """The members of the set."""
 
-    cluster_selector: SetSelectorModel = field(default_factory=SetSelectorModel)
+    cluster_selector: Annotated[SetSelectorModel, _default(_DEFAULT_SELECTOR)] = field(default_factory=SetSelectorModel)
     managed_namespaces: Annotated[list[NamespaceModel], keyed("name"), doc("Namespaces required on every member.")] = (
         field(default_factory=list)
     )
@@ -131,38 +149,31 @@ class ManagedClusterSetSpecModel(Model):
 class ConditionsModel(Model):
     """The observed state."""
 
-    conditions: Conditions = field(default_factory=list)
+    conditions: Annotated[list[ConditionModel], doc("The state of the object, by aspect.")] = field(
+        default_factory=list
+    )
 
 
 class ManagedClusterSetModel(Model):
     """A set of clusters, which can be bound to namespaces."""
 
-    spec: ManagedClusterSetSpecModel = field(default_factory=ManagedClusterSetSpecModel)
+    spec: Annotated[ManagedClusterSetSpecModel, _default({"clusterSelector": _DEFAULT_SELECTOR})] = field(
+        default_factory=ManagedClusterSetSpecModel
+    )
     status: ConditionsModel | None = None
 
 
 class BindingSpecModel(Model):
     """The set to bind."""
 
-    cluster_set: Annotated[str, Meta(min_length=1), doc("The set; the binding has the same name.", immutable=True)]
+    cluster_set: Annotated[str, Meta(min_length=1), doc("The set; the binding has the same name.")] = ""
 
 
 class ManagedClusterSetBindingModel(Model):
     """Allows the placements of a namespace to select clusters from a set."""
 
-    spec: BindingSpecModel
+    spec: BindingSpecModel = field(default_factory=BindingSpecModel)
     status: ConditionsModel | None = None
-
-
-def _cluster_faults(document: Document, old: Document | None) -> Iterator[FieldError]:
-    spec = document.get("spec") or {}
-    for index, config in each(spec, "managedClusterClientConfigs"):
-        url = config.get("url", "")
-        if not url.startswith("https://") or len(url) <= len("https://"):
-            yield invalid(f"spec.managedClusterClientConfigs[{index}].url", url, "must be an https URL")
-    for index, taint in each(spec, "taints"):
-        for fault in qualified_name(taint.get("key", "")):
-            yield invalid(f"spec.taints[{index}].key", taint.get("key", ""), fault)
 
 
 def _set_faults(document: Document, old: Document | None) -> Iterator[FieldError]:
@@ -174,7 +185,6 @@ MANAGED_CLUSTER = model_kind(
     MANAGED_CLUSTERS,
     ManagedClusterModel,
     short_names=("mcl", "mcls"),
-    name_faults=dns_label,  # also the name of the cluster's namespace
     columns=(
         Column(
             "Hub Accepted", "spec.hubAcceptsClient", type="boolean", description="Whether the cluster was accepted."
@@ -188,8 +198,6 @@ MANAGED_CLUSTER = model_kind(
         ),
         AGE,
     ),
-    default=with_spec(defaulter(ManagedClusterModel)),
-    faults=_cluster_faults,
 )
 MANAGED_CLUSTER_SET = model_kind(
     MANAGED_CLUSTER_SETS,
@@ -199,7 +207,6 @@ MANAGED_CLUSTER_SET = model_kind(
         condition_column("Empty", "ClusterSetEmpty", "status", "Whether the set has no members."),
         AGE,
     ),
-    default=with_spec(defaulter(ManagedClusterSetModel)),
     faults=_set_faults,
 )
 MANAGED_CLUSTER_SET_BINDING = model_kind(

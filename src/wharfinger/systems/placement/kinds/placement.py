@@ -14,8 +14,9 @@ import msgspec
 from msgspec import Meta, field
 
 from wharfinger.api.fields import FieldError, invalid
-from wharfinger.api.registry import Column, DefaultFn, Document, Kind
+from wharfinger.api.registry import Column, Document, Kind
 from wharfinger.api.schema.models import (
+    QUALIFIED_NAME,
     Conditions,
     Int32,
     Int64,
@@ -37,10 +38,6 @@ from wharfinger.systems.placement.rules.extras import parse_extras
 V1ALPHA1 = f"{OCM}/v1alpha1"
 WRITTEN = "wharfinger.dev/v1alpha1-lists"
 """Annotation of a Placement: lists of its spec as they were written in v1alpha1, by path."""
-_KEY = (
-    r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$"
-)
-_Key = Annotated[str, Meta(max_length=316, pattern=_KEY)]  # a qualified name, as upstream's schema has it
 
 # For a real API server; here, `_placement_faults` has a better message.
 _COUNTABLE: Any = {
@@ -87,6 +84,8 @@ class AddOnScoreModel(Model):
 
 class ScoreCoordinateModel(Model):
     """Identifies a score: a built-in prioritizer, or a third-party score."""
+
+    schema_extra = {"required": ["type"]}
 
     type: Annotated[str, doc("BuiltIn or AddOn.", enum=["BuiltIn", "AddOn"])] = "BuiltIn"
     built_in: Annotated[
@@ -143,22 +142,36 @@ class OldPrioritizerPolicyModel(Model):
 class TolerationModel(Model):
     """Tolerates matching taints."""
 
-    key: Annotated[_Key, doc("The taint's key; empty with Exists tolerates every key.")] = ""
+    key: Annotated[
+        str,
+        Meta(max_length=316, pattern=QUALIFIED_NAME),
+        doc("The taint's key; empty with Exists tolerates every key."),
+    ] = ""
     operator: Annotated[str, doc("Equal or Exists.")] = "Equal"
     value: Annotated[str, Meta(max_length=1024), doc("The taint's value, for Equal.")] = ""
-    effect: Annotated[
-        str, doc("The effect tolerated; empty for any.", enum=["NoSelect", "PreferNoSelect", "NoSelectIfNew", ""])
-    ] = ""
+    effect: (
+        Annotated[
+            str, doc("The effect tolerated. Defaults to any.", enum=["NoSelect", "PreferNoSelect", "NoSelectIfNew"])
+        ]
+        | None
+    ) = None
     toleration_seconds: (
         Annotated[Int64, doc("How long the taint is tolerated after it was added. Defaults to forever.")] | None
     ) = None
 
 
+_TOPOLOGY_KEY = (  # the same names, without the parentheses
+    r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]$"
+)
+
+
 class SpreadConstraintModel(Model):
     """How evenly the selected clusters are spread over a topology."""
 
-    topology_key: Annotated[_Key, doc("The label or claim whose values are the domains.")]
-    topology_key_type: Annotated[Literal["Label", "Claim"], doc("Whether the key is a label or a claim.")]
+    topology_key: Annotated[
+        str, Meta(max_length=316, pattern=_TOPOLOGY_KEY), doc("The label or claim whose values are the domains.")
+    ]
+    topology_key_type: Annotated[str, doc("Whether the key is a label or a claim.", enum=["Label", "Claim"])]
     max_skew: Annotated[
         Int32, Meta(ge=1), doc("The maximum difference between a domain and the one with the fewest clusters.")
     ] = 1
@@ -185,9 +198,7 @@ class GroupSelectorModel(Model):
 class DecisionGroupModel(Model):
     """A named group of selected clusters."""
 
-    group_name: Annotated[
-        str, Meta(min_length=2, max_length=63, pattern=r"^[a-zA-Z0-9][-A-Za-z0-9_.]*[a-zA-Z0-9]$"), doc("Its name.")
-    ]
+    group_name: Annotated[str, Meta(pattern=r"^[a-zA-Z0-9][-A-Za-z0-9_.]{0,61}[a-zA-Z0-9]$"), doc("Its name.")]
     group_cluster_selector: Annotated[GroupSelectorModel, doc("Which of the selected clusters belong to the group.")]
 
 
@@ -248,7 +259,7 @@ class OldPlacementSpecModel(CommonSpecModel):
 class DecisionGroupStatusModel(Model):
     """One group of the decision."""
 
-    decision_group_index: Annotated[Int32, doc("The index of the group, from 0.")]
+    decision_group_index: Annotated[Int32, doc("The index of the group, from 0.")] | None = None
     decision_group_name: Annotated[str, doc("The name of the group, if any.")] = ""
     decisions: Annotated[list[str], doc("The PlacementDecisions of the group.")] = field(default_factory=list)
     cluster_count: Annotated[Int32, doc("The number of clusters in the group.")] = 0
@@ -257,7 +268,7 @@ class DecisionGroupStatusModel(Model):
 class PlacementStatusModel(Model):
     """The observed state of the placement."""
 
-    number_of_selected_clusters: Annotated[Int32, doc("The number of selected clusters.")] = 0
+    number_of_selected_clusters: Annotated[Int32, doc("The number of selected clusters.")] | None = None
     decision_groups: Annotated[list[DecisionGroupStatusModel], doc("The decision groups.")] = field(
         default_factory=list
     )
@@ -268,14 +279,14 @@ class PlacementStatusModel(Model):
 class PlacementModel(Model):
     """Selects clusters from the sets bound to its namespace."""
 
-    spec: PlacementSpecModel = field(default_factory=PlacementSpecModel)
+    spec: PlacementSpecModel
     status: PlacementStatusModel | None = None
 
 
 class OldPlacementModel(Model):
     """Selects clusters from the sets bound to its namespace."""
 
-    spec: OldPlacementSpecModel = field(default_factory=OldPlacementSpecModel)
+    spec: OldPlacementSpecModel
     status: PlacementStatusModel | None = None
 
 
@@ -283,16 +294,14 @@ class ClusterDecisionModel(Model):
     """A selected cluster."""
 
     cluster_name: Annotated[str, doc("The name of the cluster.")]
-    reason: Annotated[str, doc("Why the cluster was selected: Feasible, Score, Spread or MinimumGain.")] = ""
+    reason: Annotated[str, doc("Why the cluster was selected: Feasible, Score, Spread or MinimumGain.")]
     score: Annotated[Int64, doc("The total score of the cluster.")] | None = None
 
 
 class PlacementDecisionStatusModel(Model):
     """Part of a decision."""
 
-    decisions: Annotated[
-        list[ClusterDecisionModel], doc("The selected clusters, at most 100 per PlacementDecision.")
-    ] = field(default_factory=list)
+    decisions: Annotated[list[ClusterDecisionModel], doc("The selected clusters, at most 100 per PlacementDecision.")]
 
 
 class PlacementDecisionModel(Model):
@@ -339,18 +348,7 @@ def _placement_faults(document: Document, old: Document | None) -> Iterator[Fiel
             yield invalid("spec.scoreRateLimit", limit, f"must be a duration of at most {LONGEST_DURATION}")
 
 
-def with_spec(fill: DefaultFn) -> DefaultFn:
-    """Defaulting for kinds with an optional spec: an omitted spec is treated as an empty one."""
-
-    def default(document: Document) -> None:
-        if document.get("spec") is None:
-            document["spec"] = {}
-        fill(document)
-
-    return default
-
-
-_defaults = {"v1beta1": with_spec(defaulter(PlacementModel)), "v1alpha1": with_spec(defaulter(OldPlacementModel))}
+_defaults = {"v1beta1": defaulter(PlacementModel), "v1alpha1": defaulter(OldPlacementModel)}
 _validators = {
     "v1beta1": validator(PlacementModel, _placement_faults),
     "v1alpha1": validator(OldPlacementModel, _placement_faults),
