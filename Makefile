@@ -72,8 +72,8 @@ test-solver:  ## repacking and capacity with OR-Tools, which needs an older prot
 	  .venv-solver/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .; }
 	@WHARF_REQUIRE=ortools .venv-solver/bin/python -m pytest -q tests/repack tests/capacity
 
-bench-kubernetes: $(READY)  ## side by side with the stock scheduler on a real API server: NODES=5000 PODS=10000
-	@$(BIN)/python -m tests.kubernetes.bench --nodes $(or $(NODES),5000) --pods $(or $(PODS),10000)
+bench-kubernetes: $(READY)  ## side by side with the stock scheduler on a real API server: NODES=5000 PODS=10000 BUSY=0
+	@$(BIN)/python -m tests.kubernetes.bench --nodes $(or $(NODES),5000) --pods $(or $(PODS),10000) --busy $(or $(BUSY),0)
 
 bench-apiserver: $(READY)  ## our API server and kube-apiserver with etcd under one client: NODES=1000 STORED=100000 PODS=5000 WATCHERS=100
 	@$(BIN)/python -m tests.kubernetes.bench_apiserver --nodes $(or $(NODES),1000) --stored $(or $(STORED),100000) \

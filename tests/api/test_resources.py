@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from wharfinger.api.kubernetes_version import KubernetesVersion
-from wharfinger.api.resources import limits, nonzero_requests, qos_class, requests, requests_nano
+from wharfinger.api.resources import limits, nonzero_requests, qos_class, requests, requests_by_status, requests_nano
 from wharfinger.api.views import Pod, view
+from wharfinger.api.views.pods import PodStatus
 
 MI = 1024 * 1024
 
@@ -93,6 +95,20 @@ def sidecar(**requests: str) -> dict[str, Any]:
 )  # fmt: skip
 def test_requests(case: str, subject: Pod, expected: dict[str, int]) -> None:
     assert requests(subject) == expected, case
+    if not requests_by_status(subject):
+        assert requests(replace(subject, status=PodStatus())) == expected, case
+
+
+def test_the_status_of_a_pod_that_runs_as_its_spec_says_does_not_matter() -> None:
+    def running(cpu: str, **more: Any) -> Pod:
+        status = {"name": "a", "resources": {"requests": {"cpu": cpu}}, "allocatedResources": {"cpu": cpu}}
+        return pod(container("a", {"cpu": "1"}), status={"containerStatuses": [status], **more})
+
+    infeasible = {"type": "PodResizePending", "status": "True", "reason": "Infeasible"}
+    assert not requests_by_status(pod(container("a", {"cpu": "1"})))
+    assert not requests_by_status(running("1"))
+    assert requests_by_status(running("2"))
+    assert requests_by_status(running("1", conditions=[infeasible]))
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,11 @@ import msgspec
 import pytest
 
 from wharfinger.api import views
+from wharfinger.api.conditions import condition_document
 from wharfinger.api.kinds import known_kinds
 from wharfinger.api.schema.tree import Schema, builtin_schema
 from wharfinger.api.views import Condition, Deployment, Pod, view
+from wharfinger.api.views.base import decode
 
 EMBEDDED_ONLY = {"Node.status.computeResources", "Pod.status.resize"}  # not (or no longer) in Kubernetes' own schema
 VIEWS = {
@@ -63,6 +65,18 @@ def test_what_is_absent_has_the_default_of_kubernetes() -> None:
 def test_null_is_absent() -> None:
     pod = view({"metadata": {"creationTimestamp": None, "labels": None}, "spec": {"nodeName": None}}, Pod)
     assert (pod.metadata.creation_timestamp, pod.metadata.labels, pod.spec.node_name) == ("", {}, "")
+
+
+def test_null_in_json_is_absent() -> None:
+    pod = decode(
+        b'{"metadata":{"creationTimestamp":null,"labels":{"a":"\\"x\\":null"}},"spec":{"nodeName": null},'
+        b'"status":{"conditions":[{"type":"PodScheduled","status":"True","lastProbeTime":null}]}}',
+        Pod,
+    )
+    assert (pod.metadata.creation_timestamp, pod.metadata.labels) == ("", {"a": '"x":null'})
+    assert pod.spec.node_name == ""
+    condition = pod.status.condition("PodScheduled")
+    assert condition is not None and condition_document(condition) == {"type": "PodScheduled", "status": "True"}
 
 
 def test_pods_keep_only_volumes_that_concern_a_decision() -> None:

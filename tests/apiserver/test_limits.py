@@ -14,7 +14,7 @@ from wharfinger.api.errors import ServiceUnavailable
 from wharfinger.api.kinds import registry
 from wharfinger.api.kinds.builtin import EVENTS, NAMESPACES
 from wharfinger.api.requests import PatchType
-from wharfinger.apiserver import exchange
+from wharfinger.apiserver import event_expiry, exchange
 from wharfinger.apiserver.app import ApiServerApplication
 from wharfinger.apiserver.credentials import load_credentials
 from wharfinger.apiserver.event_expiry import EventExpiry
@@ -193,6 +193,33 @@ def test_events_expire_an_hour_after_the_last_write() -> None:
         now += 1800
         assert await expiry.sweep() == 1
         assert [one.name for one in store.scan(NAMESPACES)] == ["d"]
+        await store.close()
+
+    asyncio.run(main())
+
+
+def test_of_too_many_events_the_oldest_of_the_busiest_namespace_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_expiry, "MOST", 6)
+
+    async def main() -> None:
+        store = Store(registry(), now=lambda: 1_800_000_000.0)
+        expiry = EventExpiry(store, lambda: 1_800_000_000.0)
+        for namespace, count in (("busy", 9), ("quiet", 2), ("some", 3)):
+            await store.create(NAMESPACES, {"metadata": {"name": namespace}})
+            for number in range(count):
+                regarding = {"kind": "Pod", "name": "p", "namespace": namespace}
+                event = {"metadata": {"name": f"e{number}"}, "involvedObject": regarding, "reason": "R"}
+                await store.create(EVENTS, event, namespace)
+        assert await expiry.sweep() == 8
+        left = sorted((one.namespace, one.name) for one in store.scan(EVENTS))
+        assert left == [
+            ("busy", "e7"),
+            ("busy", "e8"),
+            ("quiet", "e0"),
+            ("quiet", "e1"),
+            ("some", "e1"),
+            ("some", "e2"),
+        ]
         await store.close()
 
     asyncio.run(main())

@@ -195,3 +195,43 @@ def test_invalid_events_are_logged_not_raised() -> None:
         assert recorder.dropped == 1
 
     recording(body)
+
+
+def test_events_wait_for_urgent_writes_but_not_for_ever() -> None:
+    async def body(client: MemoryClient, recorder: EventRecorder) -> None:
+        urgent = True
+        recorder.give_way(lambda: urgent)
+        recorder.event(PODS, view(pod("web"), Pod), "Normal", "Scheduled", "Successfully assigned default/web to n1")
+        await asyncio.sleep(1)
+        assert stored(client) == []
+        urgent = False
+        await asyncio.sleep(1)
+        assert len(stored(client)) == 1
+        urgent = True
+        recorder.event(PODS, view(pod("api"), Pod), "Normal", "Scheduled", "Successfully assigned default/api to n1")
+        await asyncio.sleep(events.GIVE_WAY_SECONDS + 1)
+        assert len(stored(client)) == 2
+
+    recording(body)
+
+
+def test_many_waiting_events_do_not_give_way(monkeypatch: Any) -> None:
+    async def body(client: MemoryClient, recorder: EventRecorder) -> None:
+        monkeypatch.setattr(events, "GIVE_WAY_LIMIT", 3)
+        recorder.give_way(lambda: True)
+        for name in ("a", "b", "c", "d"):
+            recorder.event(PODS, view(pod(name), Pod), "Normal", "Scheduled", f"Successfully assigned default/{name}")
+        await asyncio.sleep(1)
+        assert len(stored(client)) >= 2
+
+    recording(body)
+
+
+def test_what_waits_is_sent_at_the_end() -> None:
+    async def body(client: MemoryClient, recorder: EventRecorder) -> None:
+        recorder.give_way(lambda: True)
+        recorder.event(PODS, view(pod("web"), Pod), "Normal", "Scheduled", "Successfully assigned default/web to n1")
+        await recorder.stop()
+        assert len(stored(client)) == 1
+
+    recording(body)

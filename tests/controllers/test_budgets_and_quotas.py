@@ -20,10 +20,12 @@ from wharfinger.api.kinds.builtin import (
     SERVICES,
     STATEFUL_SETS,
 )
-from wharfinger.api.quota import as_written, pod_matches, usage
+from wharfinger.api.quota import as_written, pod_matches, pod_usage, usage
 from wharfinger.api.registry import Document
+from wharfinger.api.resource_names import PLAIN, ResourceNames
 from wharfinger.api.views import Pod, PodDisruptionBudget, ResourceQuota, view
 from wharfinger.controllers.disruption import DisruptionCounts, desired_healthy
+from wharfinger.controllers.resource_quota import PodUsages
 from wharfinger.store import Store
 
 
@@ -227,6 +229,25 @@ def test_the_status_of_a_quota_follows_its_namespace() -> None:
             "requests.cpu": "500m",
             "count/deployments.apps": "1",
         }
+
+
+def test_a_pod_is_counted_again_once_anything_that_counts_has_changed() -> None:
+    class Renamed(ResourceNames):
+        def others(self, name: str) -> tuple[str, ...]:
+            return (f"other.{name}",)
+
+    metadata = {"name": "p", "uid": "u", "deletionTimestamp": "1970-01-01T00:00:10Z", "deletionGracePeriodSeconds": 5}
+    one, usages = view({**pod(), "metadata": metadata}, Pod), PodUsages()
+    known = usages.at(0.0, PLAIN, 1)(one)
+    assert known == pod_usage(one, 0.0)
+    assert usages.at(5.0, PLAIN, 1)(one) is known
+    assert usages.at(20.0, PLAIN, 1)(one) == {"count/pods": 10**9}
+    other = view({**pod(cpu="2"), "metadata": metadata}, Pod)
+    assert usages.at(0.0, PLAIN, 1)(other) == pod_usage(other, 0.0) != known
+    pages = {"containers": [{"resources": {"requests": {"hugepages-2Mi": "2Mi"}}}]}
+    device = view({**pod(), "metadata": {"uid": "d"}, "spec": pages}, Pod)
+    plain, renamed = (usages.at(0.0, names, 1)(device) for names in (PLAIN, Renamed()))
+    assert renamed == {**plain, "other.hugepages-2Mi": 2**21 * 10**9, "requests.other.hugepages-2Mi": 2**21 * 10**9}
 
 
 def test_a_request_beyond_the_quota_is_refused() -> None:

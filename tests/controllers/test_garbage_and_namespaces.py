@@ -9,6 +9,7 @@ from tests.controllers.world import World, workload
 
 from wharfinger.api.kinds.builtin import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, NODES, PODS, SERVICE_ACCOUNTS
 from wharfinger.api.registry import Document
+from wharfinger.controllers.pod_gc import SWEEP, PodGarbageCollector
 
 
 def config(name: str, *owners: Document, block: bool = False, **metadata: Any) -> Document:
@@ -129,3 +130,22 @@ def test_conditions_of_a_terminating_namespace() -> None:
         world.patch(CONFIG_MAPS, "held", {"metadata": {"finalizers": None}}, "team")
         world.advance(100)
         assert not world.exists(NAMESPACES, "team")
+
+
+def test_the_oldest_finished_pods_beyond_the_limit_are_deleted() -> None:
+    def ended(name: str, phase: str) -> None:
+        world.create(PODS, {"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "x"}]}})
+        world.settle()
+        world.patch(PODS, name, {"status": {"phase": phase}}, subresource="status")
+        world.advance(2)
+
+    with World(nodes=1, controllers=("podgc",)) as world:
+        collector = next(each for each in world.controllers if isinstance(each, PodGarbageCollector))
+        collector.finished_limit = 2
+        for number in range(4):
+            ended(f"done-{number}", "Succeeded" if number % 2 else "Failed")
+        ended("gone", "Succeeded")
+        world.delete(PODS, "gone", grace_period=0)
+        world.apply(PODS, {"metadata": {"name": "runs"}, "spec": {"containers": [{"name": "c", "image": "x"}]}})
+        world.advance(2 * SWEEP)
+        assert sorted(each["metadata"]["name"] for each in world.list(PODS)) == ["done-2", "done-3", "runs"]

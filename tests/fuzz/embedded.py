@@ -3,16 +3,18 @@ the time to ready stays flat.
 
     python -m tests.fuzz.embedded --kills 1000 --seed 1
 
-Between kills, some episodes: the disk is full (a limit on the size of files), a write to the log of the data file is torn
-(half a page of anything at its end), and an older copy of the data file is put back (then everything acknowledged since is
-gone). With `--episodes N`, each happens about every N kills.
+Between kills, some episodes: the disk is full (a limit on the size of files) and has room again, a write to the log of the data file is torn
+(half a page of anything at its end), an older copy of the data file is put back (then everything acknowledged since is
+gone, and nothing else), and a start is killed before it is ready. With `--episodes N`, each happens about every N kills.
 
-With `--directory`, data and counts are kept there, and a run that was stopped is continued: `--kills` is the total.
+With `--directory`, data and counts are kept there, and a run that was stopped is continued: `--kills` is the total. The
+processor time to ready says more than the time on the clock where others use the machine, too.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import http.client
 import json
 import os
@@ -27,18 +29,22 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from tests.apiserver.running import Api, environment
 
 READY = 180.0  # seconds in which a start must succeed, on a busy machine
 EPISODES = 25  # kills between two disks that are full; other episodes have their own turn
+SHORTEST, LONGEST = 0.02, 0.8  # seconds of load before a kill
+NEARLY_FULL = 1.0  # seconds in which the last room on the disk is used up
+REACTION = 60.0  # seconds in which writes are refused once the disk is full, and accepted once it is not
 TORN = 2500  # bytes: less than a page of the log
 WRITERS = 4
+_TICKS = os.sysconf("SC_CLK_TCK")
 _NETWORK = (OSError, http.client.HTTPException, ssl.SSLError)
 
 
@@ -56,6 +62,15 @@ def processes(root: int) -> list[int]:
     return sorted(found)
 
 
+def processor_seconds(root: int) -> float:
+    """The processor time of a process and all that it started, directly or not."""
+    ticks = 0
+    for each in processes(root):
+        with suppress(OSError):
+            ticks += sum(map(int, Path("/proc", str(each), "stat").read_text().rpartition(")")[2].split()[11:15]))
+    return ticks / _TICKS
+
+
 def _runs(process: int) -> bool:
     try:
         return Path("/proc", str(process), "stat").read_text().rpartition(")")[2].split()[0] != "Z"
@@ -70,15 +85,21 @@ class Embedded:
         self.directory = directory
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self, file_limit: int | None = None) -> float:
+    def start(self) -> float:
         """Starts it and returns the seconds until it was ready. Raises AssertionError if that fails."""
-
-        def limit() -> None:
-            if file_limit is not None:
-                signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-                resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit, file_limit))
-
         began = time.monotonic()
+        self.launch()
+        assert self._process is not None
+        while time.monotonic() - began < READY:
+            assert self._process.poll() is None, "wharf up ended by itself; see up.log"
+            with suppress(*_NETWORK, ValueError, KeyError, FileNotFoundError):
+                if self.api().ask("GET", "/readyz").status == 200:
+                    return time.monotonic() - began
+            time.sleep(0.02)
+        raise AssertionError(f"wharf up was not ready within {READY:.0f} seconds; see up.log")
+
+    def launch(self) -> None:
+        """Starts it without waiting."""
         log = (self.directory.parent / "up.log").open("ab")
         command = [sys.executable, "-m", "wharfinger.cli.main", "up", "--port", "0", "--nodes", "3"]
         self._process = subprocess.Popen(
@@ -87,21 +108,19 @@ class Embedded:
             stderr=log,
             env=environment(),
             start_new_session=True,
-            preexec_fn=limit,
         )
         log.close()
-        while time.monotonic() - began < READY:
-            assert self._process.poll() is None, "wharf up ended by itself; see up.log"
-            with suppress(*_NETWORK, ValueError, KeyError, FileNotFoundError):
-                if self.api().ask("GET", "/readyz").status == 200:
-                    return time.monotonic() - began
-            time.sleep(0.1)
-        raise AssertionError(f"wharf up was not ready within {READY:.0f} seconds; see up.log")
 
     @property
     def pid(self) -> int:
         assert self._process is not None
         return self._process.pid
+
+    def limit_files(self, size: int) -> None:
+        """From now on, nothing is written to a file beyond this size: to the processes, the disk is full."""
+        for each in processes(self.pid):
+            with suppress(ProcessLookupError):
+                resource.prlimit(each, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
     def api(self) -> Api:
         return Api(self.directory / "kubeconfig")
@@ -127,9 +146,11 @@ class LoadWriter(threading.Thread):
         super().__init__(daemon=True)
         self._api, self._number, self._rng = api, number, rng
         self.acknowledged = known  # by name: the value, or None if it is deleted
-        self.unknown: str = ""  # the name of the write that was not answered
+        self.unknown: set[str] = set()  # names of which the last write was not acknowledged
+        self.contradicted: list[str] = []  # answers that contradict what was acknowledged
         self.version = 0  # the highest one that was acknowledged
         self.writes = 0
+        self.refusals = 0  # for want of room on the disk
         self.stopping = False
 
     def run(self) -> None:
@@ -142,7 +163,8 @@ class LoadWriter(threading.Thread):
         value = str(self._rng.random()) + "x" * self._rng.choice((1, 100, 20_000))
         body = {"metadata": {"name": name}, "data": {"value": value}}
         exists = self.acknowledged.get(name) is not None
-        self.unknown = name
+        doubtful = name in self.unknown
+        self.unknown.add(name)
         if not exists:
             answer, result = self._api.ask("POST", path, body), value
         elif self._rng.random() < 0.7:
@@ -150,16 +172,19 @@ class LoadWriter(threading.Thread):
         else:
             answer, result = self._api.ask("DELETE", f"{path}/{name}"), None
         if answer.status in (200, 201):
-            self.unknown = ""
+            self.unknown.discard(name)
             self.acknowledged[name] = result
             self.writes += 1
             if result is not None:
                 self.version = max(self.version, int(answer.json["metadata"]["resourceVersion"]))
         elif answer.status in (404, 409):
-            self.unknown = ""
+            if not doubtful:
+                self.contradicted.append(answer.message)
             self.acknowledged[name] = None if answer.status == 404 else self._read(name)
+            self.unknown.discard(name)
         else:
-            time.sleep(0.05)  # the disk is full
+            self.refusals += 1
+            time.sleep(0.05)
 
     def _read(self, name: str) -> str | None:
         answer = self._api.ask("GET", f"/api/v1/namespaces/default/configmaps/{name}")
@@ -177,31 +202,37 @@ def lost(known: dict[str, str | None], unknown: set[str], found: dict[str, str])
     return sorted(name for name, value in known.items() if name not in unknown and found.get(name) != value)
 
 
-@dataclass(slots=True)
-class KillProgress:
+class KnownWrites(msgspec.Struct):
+    """What is known of what was written at some moment."""
+
+    values: list[dict[str, str | None]] = msgspec.field(default_factory=lambda: [{} for _ in range(WRITERS)])
+    unknown: set[str] = set()  # names of which the last write was not acknowledged
+    highest: int = 0  # version that was acknowledged
+
+
+class KillProgress(msgspec.Struct):
     """What a campaign has done and knows; kept in a file between its kills."""
 
     kills: int = 0
     writes: int = 0
-    episodes: Counter[str] = field(default_factory=Counter)
-    seconds: list[float] = field(default_factory=list)  # until ready, of each start
-    known: list[dict[str, str | None]] = field(default_factory=lambda: [{} for _ in range(WRITERS)])
-    unknown: list[str] = field(default_factory=list)  # names of writes that were not answered
-    highest: int = 0  # version that was acknowledged
+    episodes: dict[str, int] = {}
+    seconds: list[float] = []  # until ready, of each start
+    processor: list[float] = []  # seconds of processor time until ready, of each start
+    known: KnownWrites = msgspec.field(default_factory=KnownWrites)
+    copied: KnownWrites | None = None  # the same when the older copy was made
     interrupted: bool = False  # stopped in the middle: what was acknowledged since is not known
 
     def save(self, file: Path) -> None:
         fresh = file.with_suffix(".new")
-        fresh.write_text(json.dumps(asdict(self)))
+        fresh.write_bytes(msgspec.json.encode(self))
         fresh.replace(file)
 
     @classmethod
     def read(cls, file: Path) -> KillProgress:
-        if not file.exists():
-            return cls()
-        found = cls(**json.loads(file.read_text()))
-        found.episodes = Counter(found.episodes)
-        return found
+        return msgspec.json.decode(file.read_bytes(), type=cls) if file.exists() else cls()
+
+    def count(self, episode: str) -> None:
+        self.episodes[episode] = self.episodes.get(episode, 0) + 1
 
 
 class KillCampaign:
@@ -226,94 +257,132 @@ class KillCampaign:
         progress, self._rng = self.progress, random.Random(f"{self._seed} {number}")
         turn = number % self._episodes
         full = turn == self._episodes - 1
-        progress.seconds.append(self._embedded.start(self._size() + 200_000 if full else None))
+        if turn == self._episodes // 3:
+            self._kill_while_starting()
+        progress.seconds.append(round(self._embedded.start(), 3))
+        progress.processor.append(round(processor_seconds(self._embedded.pid), 2))
         self._verify(number)
         progress.interrupted = True
         progress.save(self._file)
-        self._load(4.0 if full else self._rng.uniform(0.05, 2.0))
-        progress.episodes["disk full"] += full
+        self._load(full)
         if turn == self._episodes // 4:
-            shutil.rmtree(self._copy, ignore_errors=True)
-            shutil.copytree(self._embedded.directory, self._copy)
+            self._make_copy()
         elif turn == self._episodes // 2:
             self._tear()
-        elif turn == 3 * self._episodes // 4 and self._copy.exists():
-            self._put_back()
+        elif turn == 3 * self._episodes // 4 and progress.copied is not None:
+            self._put_back(progress.copied)
         progress.kills, progress.interrupted = number + 1, False
         progress.save(self._file)
         if progress.kills % 10 == 0:
             print(
-                f"{progress.kills} kills, {progress.writes} writes, ready after {progress.seconds[-1]:.1f} s",
+                f"{progress.kills} kills, {progress.writes} writes, ready after {progress.seconds[-1]:.1f} s, "
+                f"{progress.processor[-1]:.1f} s of them on a processor",
                 flush=True,
             )
 
     def report(self) -> dict[str, object]:
         progress = self.progress
-        tenth = max(1, len(progress.seconds) // 10)
         return {
             "kills": progress.kills,
             "writes": progress.writes,
-            "episodes": dict(progress.episodes),
-            "readyFirst": round(statistics.median(progress.seconds[:tenth] or [0.0]), 2),
-            "readyLast": round(statistics.median(progress.seconds[-tenth:] or [0.0]), 2),
+            "episodes": progress.episodes,
+            "readyFirst": _median(progress.seconds, first=True),
+            "readyLast": _median(progress.seconds, first=False),
+            "readyProcessorFirst": _median(progress.processor, first=True),
+            "readyProcessorLast": _median(progress.processor, first=False),
         }
 
-    def _size(self) -> int:
-        return max((each.stat().st_size for each in self._embedded.directory.rglob("*") if each.is_file()), default=0)
-
-    def _load(self, seconds: float) -> None:
+    def _load(self, full: bool) -> None:
         """Writes until everything is killed, at a random moment."""
-        api = self._embedded.api()
+        api, known = self._embedded.api(), self.progress.known
         writers = [
-            LoadWriter(api, index, random.Random(self._rng.random()), known)
-            for index, known in enumerate(self.progress.known)
+            LoadWriter(api, index, random.Random(self._rng.random()), values)
+            for index, values in enumerate(known.values)
         ]
         for each in writers:
             each.start()
-        time.sleep(seconds)
+        time.sleep(self._rng.uniform(SHORTEST, LONGEST))
+        if full:
+            self._fill_disk(writers)
         self._embedded.kill()
         for each in writers:
             each.stopping = True
             each.join(60)
             self.progress.writes += each.writes
-            self.progress.highest = max(self.progress.highest, each.version)
-        self.progress.unknown = [each.unknown for each in writers if each.unknown]
+            known.highest = max(known.highest, each.version)
+            assert not each.contradicted, f"what was acknowledged is not there: {each.contradicted}"
+            known.unknown |= each.unknown
+
+    def _fill_disk(self, writers: Sequence[LoadWriter]) -> None:
+        """Some more is written, perhaps only part of a write, then nothing any more; half of the time, there is room again in
+        the end."""
+        logs = [each.stat().st_size for each in self._embedded.directory.rglob("*-wal")]
+        self._embedded.limit_files(max(logs, default=0) + self._rng.randint(0, 60_000))
+        full = time.monotonic() + NEARLY_FULL
+        while not any(each.refusals for each in writers) and time.monotonic() < full:
+            time.sleep(0.02)
+        self._embedded.limit_files(0)
+        _await("writes are refused while the disk is full", lambda: any(each.refusals for each in writers))
+        self.progress.count("disk full")
+        if self._rng.random() < 0.5:
+            self._embedded.limit_files(resource.RLIM_INFINITY)
+            before = sum(each.writes for each in writers)
+            _await("writes are accepted once there is room", lambda: sum(each.writes for each in writers) > before)
+            self.progress.count("room again")
+
+    def _kill_while_starting(self) -> None:
+        usual = statistics.median(self.progress.seconds[-10:] or [1.0])
+        self._embedded.launch()
+        time.sleep(self._rng.uniform(0.0, usual))
+        self._embedded.kill()
+        self.progress.count("killed while starting")
 
     def _verify(self, number: int) -> None:
-        progress = self.progress
+        progress, known = self.progress, self.progress.known
         version, found = stored(self._embedded.api())
         if not progress.interrupted:
-            known = {name: value for each in progress.known for name, value in each.items()}
-            missing = lost(known, set(progress.unknown), found)
+            written = {name: value for each in known.values for name, value in each.items()}
+            missing = lost(written, known.unknown, found)
             assert not missing, f"kill {number}: lost {missing}"
-            assert version >= progress.highest, f"kill {number}: version {version} after {progress.highest}"
-        progress.highest = version
-        self._adopt(found)
-
-    def _adopt(self, found: dict[str, str]) -> None:
-        """From now on, what is stored is what is known."""
-        for index, each in enumerate(self.progress.known):
+            assert version >= known.highest, f"kill {number}: version {version} after {known.highest}"
+        # From now on, what is stored is what is known.
+        for index, each in enumerate(known.values):
             each.clear()
             each.update({name: value for name, value in found.items() if name.startswith(f"w{index}-")})
-        self.progress.unknown = []
+        known.unknown, known.highest = set(), version
 
     def _tear(self) -> None:
         """A page that was being written when the power failed is there in part."""
         for log in self._embedded.directory.rglob("*-wal"):
             with log.open("ab") as file:
                 file.write(self._rng.randbytes(TORN))
-            self.progress.episodes["torn"] += 1
+            self.progress.count("torn")
 
-    def _put_back(self) -> None:
-        """An older copy of everything: what was acknowledged since is gone; versions still only grow."""
+    def _make_copy(self) -> None:
+        shutil.rmtree(self._copy, ignore_errors=True)
+        shutil.copytree(self._embedded.directory, self._copy)
+        self.progress.copied = copy.deepcopy(self.progress.known)
+
+    def _put_back(self, known: KnownWrites) -> None:
+        """An older copy of everything: what was acknowledged since is gone; what was acknowledged before is there. The note
+        of how far versions had been given is in the copy, too."""
         shutil.rmtree(self._embedded.directory)
         shutil.copytree(self._copy, self._embedded.directory)
-        self._embedded.start()
-        _, found = stored(self._embedded.api())
-        self._adopt(found)
-        self.progress.highest = 0  # the note of how far versions had been given is in the copy, too
-        self.progress.episodes["older file"] += 1
-        self._embedded.kill()
+        self.progress.known = copy.deepcopy(known)
+        self.progress.count("older file")
+
+
+def _await(what: str, happened: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + REACTION
+    while not happened():
+        assert time.monotonic() < deadline, f"not within {REACTION:.0f} seconds: {what}"
+        time.sleep(0.02)
+
+
+def _median(seconds: Sequence[float], *, first: bool) -> float:
+    """Of the first or the last tenth."""
+    tenth = max(1, len(seconds) // 10)
+    return round(statistics.median((seconds[:tenth] if first else seconds[-tenth:]) or [0.0]), 2)
 
 
 def main() -> None:
@@ -323,6 +392,7 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=EPISODES, help="kills between two episodes of a kind")
     parser.add_argument("--directory", type=Path, help="continue what was begun here; otherwise nothing is kept")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # stops what was started
     with tempfile.TemporaryDirectory(prefix="wharf-kills-") as temporary:
         directory: Path = options.directory or Path(temporary)
         directory.mkdir(parents=True, exist_ok=True)

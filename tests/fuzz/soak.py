@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import statistics
+import sys
 import tempfile
 import time
 from collections import deque
@@ -17,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.apiserver.running import Api
-from tests.fuzz.embedded import Embedded, processes
+from tests.fuzz.embedded import Embedded, processes, processor_seconds
 
 LIVING = 200  # pods that are there at a time
 
@@ -29,15 +31,18 @@ class SoakSample:
     descriptors: int
     file_size: int  # bytes, of the data directory without logs
     latency: float  # milliseconds, the median of creations
+    processor: float  # seconds of processor time since the start, of all processes
+    used: float  # of them since the last sample
 
     def text(self) -> str:
         return (
             f"minute {self.minute}: memory {self.memory >> 20} MiB, descriptors {self.descriptors}, "
-            f"data {self.file_size >> 10} KiB, create {self.latency:.1f} ms"
+            f"data {self.file_size >> 10} KiB, create {self.latency:.1f} ms, processor {self.used:.1f} s"
         )
 
 
-def sample(minute: int, root: int, directory: Path, latencies: list[float]) -> SoakSample:
+def sample(samples: list[SoakSample], root: int, directory: Path, latencies: list[float]) -> SoakSample:
+    """One more, after those before."""
     memory = descriptors = 0
     for each in processes(root):
         process = Path("/proc", str(each))
@@ -47,7 +52,9 @@ def sample(minute: int, root: int, directory: Path, latencies: list[float]) -> S
         except OSError:
             continue
     size = sum(each.stat().st_size for each in directory.glob("*") if each.is_file())
-    return SoakSample(minute, memory, descriptors, size, statistics.median(latencies or [0.0]) * 1000)
+    processor, before = processor_seconds(root), samples[-1].processor if samples else 0.0
+    latency = statistics.median(latencies or [0.0]) * 1000
+    return SoakSample(len(samples) + 1, memory, descriptors, size, latency, processor, processor - before)
 
 
 def pod(number: int) -> dict[str, object]:
@@ -56,7 +63,7 @@ def pod(number: int) -> dict[str, object]:
 
 
 def churn(api: Api, root: int, directory: Path, minutes: float, rate: float) -> list[SoakSample]:
-    path, living, samples = "/api/v1/namespaces/default/pods", deque[int](), []
+    path, living, samples = "/api/v1/namespaces/default/pods", deque[int](), list[SoakSample]()
     began, number, latencies = time.monotonic(), 0, []
     while time.monotonic() - began < minutes * 60:
         due = began + number / rate
@@ -70,7 +77,7 @@ def churn(api: Api, root: int, directory: Path, minutes: float, rate: float) -> 
         if len(living) > LIVING:
             assert api.ask("DELETE", f"{path}/churn-{living.popleft()}").status in (200, 404)
         if time.monotonic() - began >= (len(samples) + 1) * 60:
-            samples.append(sample(len(samples) + 1, root, directory, latencies))
+            samples.append(sample(samples, root, directory, latencies))
             latencies = []
             print(samples[-1].text(), flush=True)
     return samples
@@ -81,6 +88,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--rate", type=float, default=20, help="pods a second")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # stops what was started
     with tempfile.TemporaryDirectory(prefix="wharf-soak-") as directory:
         embedded = Embedded(Path(directory) / "data")
         embedded.start()
@@ -92,7 +100,7 @@ def main() -> None:
     early, late = samples[quarter : 2 * quarter] or samples, samples[-quarter:]
     compared = {
         name: [round(statistics.mean(getattr(each, name) for each in part), 1) for part in (early, late)]
-        for name in ("memory", "descriptors", "file_size", "latency")
+        for name in ("memory", "descriptors", "file_size", "latency", "used")
     }
     print(json.dumps({"minutes": options.minutes, "rate": options.rate, "secondQuarterAndLast": compared}))
 

@@ -178,6 +178,9 @@ def test_every_program_is_guarded_in_the_same_way() -> None:
         pods = deployment["spec"]["selector"]["matchLabels"]
         assert policies[name]["spec"]["podSelector"] == {"matchLabels": pods} == budgets[name]["spec"]["selector"]
         assert "--metrics-tls" in container["args"] or port["name"] != "metrics", name
+        # The TLS library gets keys in files.
+        (temporary,) = (volume["emptyDir"] for volume in spec["volumes"] if volume["name"] == "tmp")
+        assert temporary.get("medium") == "Memory" or port["name"] == "http", name
 
 
 @pytest.mark.needs_system("scheduling_policy")

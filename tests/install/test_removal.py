@@ -13,6 +13,10 @@ from wharfinger.api.kinds.builtin import (
     CLUSTER_ROLE_BINDINGS,
     CUSTOM_RESOURCE_DEFINITIONS,
     MUTATING_WEBHOOKS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    RESOURCE_QUOTAS,
     VALIDATING_WEBHOOKS,
 )
 from wharfinger.api.registry import Document
@@ -99,3 +103,68 @@ def test_only_labelled_configurations_are_deleted(name: str) -> None:
 
     expected = ["MutatingWebhookConfiguration wharfinger deleted"] if name == "wharfinger" else []
     assert asyncio.run(body()) == expected
+
+
+COST, MARKER = "controller.kubernetes.io/pod-deletion-cost", "scheduling.sigs.x-k8s.io/managed-deletion-cost"
+POLICY, NEXT = "scheduling.sigs.x-k8s.io/resource-policy", "scheduling.sigs.x-k8s.io/next-units"
+CORDONED, RESERVED = "wharfinger.dev/cordoned-by", "wharfinger.dev/reserved"
+
+
+def annotated(name: str, **annotations: str) -> Document:
+    return {"metadata": {"name": name, "annotations": annotations}}
+
+
+@pytest.mark.needs_system("reservation")
+@pytest.mark.needs_system("resource_policy")
+def test_what_programs_wrote_on_objects_of_others_is_taken_back() -> None:
+    nodes = [
+        {**annotated("freed", **{CORDONED: "repack-policy.nightly", "mine": "kept"}), "spec": {"unschedulable": True}},
+        {**annotated("cordoned"), "spec": {"unschedulable": True}},
+    ]
+    pods = [
+        annotated("ours", **{COST: "100", MARKER: "100", POLICY: "web", "mine": "kept"}),
+        annotated("changed-by-the-user", **{COST: "7", MARKER: "100", POLICY: "web"}),
+        annotated("of-the-user", **{COST: "7"}),
+        annotated("waiting", **{NEXT: "1"}),
+    ]
+    for pod in pods:
+        pod["spec"] = {"containers": [{"name": "main", "image": "busybox"}]}
+    quotas = [annotated("charged", **{RESERVED: '{"cpu":"2"}'}), annotated("other")]
+
+    async def body() -> tuple[list[str], dict[str, Document]]:
+        store = Store(registry())
+        client = LocalClient(store, SYSTEM)
+        await client.create(NAMESPACES, {"metadata": {"name": "shop"}})
+        for resource, documents in ((NODES, nodes), (PODS, pods), (RESOURCE_QUOTAS, quotas)):
+            for document in documents:
+                await client.create(resource, document, "shop" if resource.namespaced else "")
+        lines = [line async for line in remove(client, "wharfinger-system", [])]
+        found = {
+            each["metadata"]["name"]: each
+            for resource in (NODES, PODS, RESOURCE_QUOTAS)
+            for each in (await client.list(resource)).items
+        }
+        await store.close()
+        return lines, found
+
+    lines, found = asyncio.run(body())
+    annotations = {name: each["metadata"].get("annotations") or {} for name, each in found.items()}
+    assert annotations == {
+        "freed": {"mine": "kept"},
+        "cordoned": {},
+        "ours": {"mine": "kept"},
+        "changed-by-the-user": {COST: "7"},
+        "of-the-user": {COST: "7"},
+        "waiting": {},
+        "charged": {},
+        "other": {},
+    }
+    assert "unschedulable" not in found["freed"]["spec"]
+    assert found["cordoned"]["spec"]["unschedulable"] is True
+    assert sorted(lines) == [
+        "Node freed takes pods again",
+        "Pod shop/changed-by-the-user has no annotations of a resource policy any more",
+        "Pod shop/ours has no annotations of a resource policy any more",
+        "Pod shop/waiting has no annotations of a resource policy any more",
+        "ResourceQuota shop/charged does not show reserved amounts any more",
+    ]

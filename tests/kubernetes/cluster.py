@@ -47,7 +47,7 @@ class Process:
                 stdin=subprocess.DEVNULL,
                 env={**os.environ, **env},
                 cwd=log.parent,
-                preexec_fn=_die_with_parent,
+                preexec_fn=die_with_parent,
             )
 
     @property
@@ -84,7 +84,7 @@ class Process:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     import ctypes
 
     ctypes.CDLL("libc.so.6").prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
+import msgspec
 import pytest
 from tests.controllers.world import World
 
@@ -15,7 +18,7 @@ from wharfinger.api.views import Node, Pod, view
 from wharfinger.node.addresses import PodAddresses
 from wharfinger.node.annotations import exit_code, seconds
 from wharfinger.node.capacity import InsufficientResource, NodeUsage
-from wharfinger.node.lifecycle import PodStep, next_step
+from wharfinger.node.lifecycle import DONE, PodStep, is_settled, next_step, resize_wanted
 from wharfinger.node.samples import NodeSample, sample_node
 
 NOW = 1_800_000_000.0
@@ -116,6 +119,63 @@ def test_restarts_back_off(restarts: int, wait: float) -> None:
     assert again["containerStatuses"][0]["restartCount"] == restarts + 1
     if wait:
         assert step(item, NOW) == PodStep(wait=wait, background=True)
+
+
+def changed_pods() -> Iterator[Pod]:
+    """Running pods, each with something that the kubelet may have to act on, or with two such things."""
+    amounts = {"requests": {"cpu": "1"}, "limits": {"memory": "1Gi"}}
+    changes: list[Document] = [
+        {},
+        {"metadata": {"annotations": {"wharfinger.dev/run-for": "30s"}}},
+        {"metadata": {"annotations": {"wharfinger.dev/ready-after": "60s"}}},
+        {"metadata": {"deletionTimestamp": format_time(NOW), "deletionGracePeriodSeconds": 30}},
+        {"spec": {"activeDeadlineSeconds": 100}},
+        {"spec": {"readinessGates": [{"conditionType": "g"}]}},
+        {"spec": {"containers": [{"name": "main", "image": "i", "resources": amounts}]}},
+        {"spec": {"containers": [{"name": "main", "image": "i"}, {"name": "more", "image": "i"}]}},
+        {"status": {"phase": "Failed"}},
+        {"status": {"phase": "Pending"}},
+        {"status": {"startTime": ""}},
+        {"status": {"conditions": []}},
+        {
+            "status": {
+                "conditions": [{"type": "Ready", "status": "True"}, {"type": "PodResizePending", "status": "True"}]
+            }
+        },
+    ]
+    states: list[Document] = [
+        {"state": {"running": {"startedAt": format_time(NOW + 40)}}},
+        {"state": {"running": {}}},
+        {"state": {"waiting": {"reason": "ContainerCreating"}}},
+        {"state": {"waiting": {"reason": "CrashLoopBackOff"}}},
+        {"state": {"terminated": {"exitCode": 1, "finishedAt": format_time(NOW)}}},
+        {"ready": False},
+        {"containerID": "containerd://1"},
+        {"resources": {}},
+        {"resources": amounts},
+        {"resources": {"requests": amounts["requests"]}},
+    ]
+    plain: Document = msgspec.to_builtins(running(NOW - 60))
+    container = plain["status"]["containerStatuses"][0]
+    changes += [{"status": {"containerStatuses": [{**container, **state}]}} for state in states]
+    changes.append({"status": {"containerStatuses": []}})
+    for first, second in product(changes, repeat=2):
+        document = dict(plain)
+        for part in ("metadata", "spec", "status"):
+            document[part] = {**plain[part], **first.get(part, {}), **second.get(part, {})}
+        yield view(document, Pod)
+
+
+def test_nothing_happens_to_settled_pods() -> None:
+    found = 0
+    for item in changed_pods():
+        if is_settled(item, NOW):
+            found += 1
+            for later in (0.0, 30.0, 3600.0, 1e9):
+                assert step(item, NOW + later) == DONE
+            assert not resize_wanted(item)
+    assert 10 < found < 200
+    assert is_settled(running(NOW - 60), NOW)
 
 
 def test_readiness_waits_for_time_and_gates() -> None:

@@ -187,14 +187,13 @@ def cluster_from_nothing(builds: Builds, folder: Path) -> Iterator[NodeCluster]:
         machine.stop()
 
 
-def everything(cluster: Cluster) -> set[tuple[str, str, str]]:
-    """Kind, namespace and name of every object that can be listed, except for what comes and goes by itself."""
-    passing = {"Event", "Lease", "EndpointSlice", "Endpoints", "Pod", "ReplicaSet", "IPAddress"}
-    found: set[tuple[str, str, str]] = set()
+def all_objects(cluster: Cluster) -> list[dict[str, Any]]:
+    """Of every kind that can be listed, except for events, which expire."""
     listed: dict[str, Any] = {}
 
     def lists() -> bool:  # a kind may go between the two requests
         names = cluster.kubectl("api-resources", "--verbs=list", "-o", "name").split()
+        names = [name for name in names if name.partition(".")[0] != "events"]
         try:
             listed.update(json.loads(cluster.kubectl("get", ",".join(names), "-A", "-o", "json")))
         except AssertionError:
@@ -202,8 +201,33 @@ def everything(cluster: Cluster) -> set[tuple[str, str, str]]:
         return True
 
     cluster.until(lists, "all kinds can be listed")
-    for each in listed["items"]:
+    found: list[dict[str, Any]] = listed["items"]
+    return found
+
+
+def everything(cluster: Cluster) -> set[tuple[str, str, str]]:
+    """Kind, namespace and name of every object, except for what comes and goes by itself."""
+    passing = {"Lease", "EndpointSlice", "Endpoints", "Pod", "ReplicaSet", "IPAddress"}
+    return {
+        identity(each)
+        for each in all_objects(cluster)
+        if each["kind"] not in passing or each["metadata"]["name"].startswith("wharf")
+    }
+
+
+def identity(document: dict[str, Any]) -> tuple[str, str, str]:
+    metadata = document["metadata"]
+    return document["kind"], metadata.get("namespace", ""), metadata["name"]
+
+
+def marked(cluster: Cluster) -> list[tuple[tuple[str, str, str], list[str]]]:
+    """Objects with labels, annotations or finalizers of ours or of the kinds that we define, with these."""
+    ours = ("wharfinger", "scheduling.sigs.x-k8s.io", "koordinator.sh", "open-cluster-management.io")
+    found = []
+    for each in all_objects(cluster):
         metadata = each["metadata"]
-        if each["kind"] not in passing or metadata["name"].startswith("wharf"):
-            found.add((each["kind"], metadata.get("namespace", ""), metadata["name"]))
+        labels = [f"{key}={value}" for key, value in (metadata.get("labels") or {}).items()]
+        said = [*labels, *(metadata.get("annotations") or ()), *(metadata.get("finalizers") or ())]
+        if marks := [one for one in said if any(word in one for word in ours)]:
+            found.append((identity(each), marks))
     return found

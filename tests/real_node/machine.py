@@ -19,11 +19,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.kubernetes.cluster import die_with_parent
 from tests.real_node.images import IMAGE, busybox, make_image
+from tests.real_node.leftovers import CGROUPS, NETWORK, cgroup_of, remove_cgroup, remove_leftovers, unmount
 
 SERVICE_ADDRESS = ("10.96.0.1", 443)  # of the Service `kubernetes`
-_CGROUPS = Path("/sys/fs/cgroup")
-_CGROUP_ROOT = f"/wharfinger-test-{os.getpid()}"  # a kubelet kills whatever it does not know below its own root
+_CGROUP = cgroup_of(os.getpid())  # a kubelet kills whatever it does not know below its own root
 _CNI = ("/usr/lib/cni", "/opt/cni/bin")
 _PLUGINS = ("ptp", "host-local", "loopback")
 
@@ -46,26 +47,24 @@ def lacking() -> str:
 
 def _hierarchies() -> list[Path]:
     """The roots of all cgroup hierarchies that a kubelet uses: one with version 2, one for each controller with version 1."""
-    if (_CGROUPS / "cgroup.controllers").exists():
-        return [_CGROUPS]
-    return [_CGROUPS / name for name in ("cpu", "cpuacct", "cpuset", "memory", "pids", "systemd")]
+    if (CGROUPS / "cgroup.controllers").exists():
+        return [CGROUPS]
+    return [CGROUPS / name for name in ("cpu", "cpuacct", "cpuset", "memory", "pids", "systemd")]
 
 
 def make_cgroups() -> None:
     for root in _hierarchies():
-        (root / _CGROUP_ROOT[1:]).mkdir(exist_ok=True)
+        (root / _CGROUP).mkdir(exist_ok=True)
         for name in ("cpuset.cpus", "cpuset.mems"):  # empty in a new cgroup of version 1
-            mine = root / _CGROUP_ROOT[1:] / name
+            mine = root / _CGROUP / name
             if root.name == "cpuset" and not mine.read_text().strip():
                 mine.write_text((root / name).read_text())
 
 
 def remove_cgroups() -> None:
     """The runtime may have made more of them than the kubelet."""
-    for root in (_CGROUPS, *_CGROUPS.iterdir()):
-        for folder, _, _ in os.walk(root / _CGROUP_ROOT[1:], topdown=False):
-            with contextlib.suppress(OSError):
-                Path(folder).rmdir()
+    for root in (CGROUPS, *CGROUPS.iterdir()):
+        remove_cgroup(root / _CGROUP)
 
 
 def cni_folder() -> str | None:
@@ -90,14 +89,19 @@ def until(what: str, check: Callable[[], Any], seconds: float = 120.0, every: fl
 
 
 class Program:
-    """A running program whose output is in a file."""
+    """A running program whose output is in a file. It ends with us, even if we are killed."""
 
     def __init__(self, name: str, command: list[str], log: Path, **environment: str) -> None:
         self.name = name
         self.log = log
         with log.open("ab") as out:
             self.process = subprocess.Popen(
-                command, stdout=out, stderr=out, env={**os.environ, **environment}, start_new_session=True
+                command,
+                stdout=out,
+                stderr=out,
+                env={**os.environ, **environment},
+                start_new_session=True,
+                preexec_fn=die_with_parent,
             )
 
     def check(self) -> None:
@@ -143,6 +147,7 @@ class Machine:
         return f"unix://{self.socket}"
 
     def start(self) -> None:
+        remove_leftovers()
         (self.folder / "cni").mkdir(parents=True)
         (self.folder / "cni" / "10-ptp.conflist").write_text(json.dumps(_network(self.folder, self.pods)))
         self._snapshotter = self._find_snapshotter()
@@ -174,7 +179,7 @@ class Machine:
         self._kill_containers()
         self._containerd.stop()
         self._remove_networks()
-        self._unmount(self.folder / "state")
+        unmount(self.folder / "state")
         shutil.rmtree(self.folder / "state")
         self._start_containerd()
 
@@ -264,13 +269,8 @@ class Machine:
                 self._end_containers()
             self._containerd.stop()
         self._remove_networks()
-        self._unmount(self.folder)
+        unmount(self.folder)
         remove_cgroups()
-
-    def _unmount(self, folder: Path) -> None:
-        for line in Path("/proc/mounts").read_text().splitlines():
-            if (mounted := line.split()[1]).startswith(str(folder)):
-                subprocess.run(["umount", "-l", mounted], check=False, capture_output=True)
 
     def _remove_networks(self) -> None:
         """The network namespaces of pods, and with them their interfaces."""
@@ -303,7 +303,7 @@ def _network(folder: Path, pods: str) -> dict[str, Any]:
     ranges = {"type": "host-local", "ranges": [[{"subnet": pods}]], "routes": [{"dst": "0.0.0.0/0"}]}
     ranges["dataDir"] = str(folder / "cni-addresses")
     plugin = {"type": "ptp", "ipMasq": False, "ipam": ranges}
-    return {"cniVersion": "0.4.0", "name": "wharfinger-test", "plugins": [plugin]}
+    return {"cniVersion": "0.4.0", "name": NETWORK, "plugins": [plugin]}
 
 
 def _pass_on(listener: socket.socket, target: tuple[str, int]) -> None:
@@ -362,7 +362,7 @@ def _settings(port: int) -> dict[str, Any]:
         "failSwapOn": False,
         "cgroupDriver": "cgroupfs",
         "cgroupsPerQOS": True,
-        "cgroupRoot": _CGROUP_ROOT,
+        "cgroupRoot": f"/{_CGROUP}",
         "enforceNodeAllocatable": [],
         "evictionHard": {"memory.available": "10Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
         "imageGCHighThresholdPercent": 100,

@@ -18,7 +18,7 @@ from tests.kubernetes.cluster import OURS
 from tests.kubernetes.manifests import condition, namespace
 from tests.real_node.builds import Builds
 from tests.real_node.conftest import whole
-from tests.real_node.from_nothing import NODE, NodeCluster, cluster_from_nothing, everything
+from tests.real_node.from_nothing import NODE, NodeCluster, cluster_from_nothing, everything, marked
 from tests.real_node.images import IMAGE
 
 SPACE = "shop"
@@ -399,9 +399,28 @@ def test_everything_comes_back_after_a_reboot_of_the_node(cluster: NodeCluster) 
 
 @whole
 def test_uninstalling_leaves_nothing(cluster: NodeCluster) -> None:
-    cluster.kubectl("delete", "namespace", SPACE, "berlin", "oslo", "--timeout=120s")
+    """Except for the pods of users, which go on without any mark of ours."""
+    cluster.kubectl("delete", "namespace", "berlin", "oslo", "--timeout=120s")
+    units = [
+        {"name": name, "priority": priority, "nodeSelector": {"matchLabels": {"kubernetes.io/hostname": NODE}}}
+        for name, priority in (("first", 2), ("second", 1))
+    ]
+    policy = {
+        "apiVersion": SIGS,
+        "kind": "ResourcePolicy",
+        "metadata": {"name": "lasting", "namespace": SPACE},
+        "spec": {"podSelector": {"matchLabels": {"app": "lasting"}}, "strategy": "required", "units": units},
+    }
+    cluster.apply(policy, pod("lasting"))
+    wait_running(cluster, "lasting")
+    cluster.until(
+        lambda: "pod-deletion-cost" in str(status(cluster, "lasting")["metadata"].get("annotations")), "it has a cost"
+    )
+    refused = cluster.run_wharf("uninstall", cluster=True, check=False)
+    assert "1 object would be lost: shop/lasting" in refused and "Nothing was done." in refused
     cluster.run_wharf("uninstall", "--yes", cluster=True)
     end = time.monotonic() + 120
-    while left := everything(cluster) - before:
-        assert time.monotonic() < end, f"this is left: {sorted(left)}"
+    while left := [*(each for each in everything(cluster) - before if SPACE not in each), *marked(cluster)]:
+        assert time.monotonic() < end, f"this is left: {left}"
         time.sleep(1)
+    assert condition(status(cluster, "lasting"), "Ready")["status"] == "True"

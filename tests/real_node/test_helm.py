@@ -163,7 +163,7 @@ def test_uninstalling_leaves_only_definitions_and_the_namespace(
     cluster.run_wharf("uninstall", "--keep-definitions", "--yes", cluster=True)
     helm("uninstall", RELEASE, "--wait", "--timeout=2m")
     found = cluster.items("/apis/apiextensions.k8s.io/v1/customresourcedefinitions")
-    kinds = {DEFINITION, "Event", *(each["spec"]["names"]["kind"] for each in found)}  # events expire
+    kinds = {DEFINITION, *(each["spec"]["names"]["kind"] for each in found)}
     groups = {each["spec"]["group"] for each in found}
     expected = {("Namespace", "", OURS), ("ConfigMap", OURS, "kube-root-ca.crt"), ("ServiceAccount", OURS, "default")}
 

@@ -11,11 +11,12 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 
 from wharfinger.api.fields import show
+from wharfinger.api.pod_texts import PodText, PodTexts
 from wharfinger.api.registry import Document, Registry
 from wharfinger.api.shared_strings import SharedStrings
 from wharfinger.api.yaml_reader import BadYaml, DocumentReader, Reading, read
@@ -51,12 +52,22 @@ class Source:
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    document: Document
+    content: Document | PodText
     source: Source
 
     @property
+    def document(self) -> Document:
+        """The object; a new document at each access if the manifest holds the text of a pod."""
+        return self.content.document() if isinstance(self.content, PodText) else self.content
+
+    @property
+    def outline(self) -> Document:
+        """The document, or as much of it as a pod that is held as text has in common with others. Not to be changed."""
+        return self.content.outline() if isinstance(self.content, PodText) else self.content
+
+    @property
     def name(self) -> str:
-        metadata = self.document.get("metadata")
+        metadata = self.outline.get("metadata")
         return str(metadata.get("name") or "") if isinstance(metadata, dict) else ""
 
 
@@ -142,30 +153,60 @@ def load_all(files: Iterable[tuple[str, Content]], registry: Registry | None = N
 
 def _load_lines(file: str, content: ItemLines, loaded: Loaded, registry: Registry | None) -> bool:
     """Whether every line was an object; if one was not, nothing is loaded."""
-    decoder, strings, found = msgspec.json.Decoder(), SharedStrings(), Loaded()
-    try:
-        for number, line in enumerate(content.lines()):
-            value = decoder.decode(line)
-            strings.share(value)
-            _accept(value, Source(file, 1, number + 2, f"items[{number}]"), found, registry)
-    except (msgspec.DecodeError, RecursionError):
-        return False
-    loaded.manifests += found.manifests
-    loaded.faults += found.faults
-    loaded.repaired += found.repaired
-    return True
+    sources = ((line, Source(file, 1, number + 2, f"items[{number}]")) for number, line in enumerate(content.lines()))
+    return _load_items(sources, loaded, registry)
+
+
+class _Items(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """A List whose items are not decoded."""
+
+    apiVersion: Literal["v1"]  # noqa: N815 - as on the wire
+    kind: Literal["List"]
+    items: list[msgspec.Raw]
+    metadata: dict[str, Any] | None = None
+
+
+_decode_items = msgspec.json.Decoder(_Items).decode
 
 
 def _load_large(file: str, content: bytes, loaded: Loaded, registry: Registry | None) -> bool:
     """Loads a large JSON file without a copy of it as text. Returns whether it is JSON."""
     if content.lstrip()[:1] not in (b"{", b"["):
         return False
+    source = Source(file, 1, 1)
+    try:
+        items = _decode_items(content).items
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        items = []
+    sources = ((bytes(item), _within(source, f"items[{index}]")) for index, item in enumerate(items))
+    if items and _load_items(sources, loaded, registry):
+        return True
     try:
         value = msgspec.json.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False
     SharedStrings().share(value)
-    _accept(value, Source(file, 1, 1), loaded, registry)
+    _accept(value, source, loaded, registry)
+    return True
+
+
+def _load_items(items: Iterable[tuple[bytes, Source]], loaded: Loaded, registry: Registry | None) -> bool:
+    """Whether every item was JSON; if one was not, nothing is loaded. Running pods stay texts."""
+    decoder, strings, pods, found = msgspec.json.Decoder(), SharedStrings(), PodTexts(), Loaded()
+    try:
+        for item, source in items:
+            pod = pods.read(item)
+            if pod is not None:
+                found.manifests.append(Manifest(pod, source))
+                continue
+            value = decoder.decode(item)
+            strings.share(value)
+            _accept(value, source, found, registry)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    loaded.manifests += found.manifests
+    loaded.faults += found.faults
+    loaded.repaired += found.repaired
     return True
 
 

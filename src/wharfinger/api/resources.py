@@ -122,6 +122,12 @@ def in_resize(pod: Pod) -> bool:
     )
 
 
+def requests_by_status(pod: Pod) -> bool:
+    """Whether what the pod requests differs from what its spec says alone. A running pod that is not being resized has in its
+    status what its spec asks for."""
+    return in_resize(pod) and not _is_plain(pod)
+
+
 def limits_nano(pod: Pod, *, overhead: bool = True, kubernetes: KubernetesVersion = REFERENCE) -> Amounts:
     total = _total(pod, "limits", None, kubernetes)
     if overhead:

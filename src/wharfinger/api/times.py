@@ -27,6 +27,7 @@ class BadTime(ValueError):
     """The text is not a time or duration."""
 
 
+@lru_cache(maxsize=1024)
 def parse_duration(text: str) -> float:
     """The seconds of a Go duration such as `1h30m`, `0`, `250ms`, `-5s`."""
     body, sign = text, 1

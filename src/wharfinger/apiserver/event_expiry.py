@@ -1,4 +1,7 @@
-"""Events expire one hour after they were last written, as in Kubernetes.
+"""Events expire one hour after they were last written, as in Kubernetes, or earlier if there are very many.
+
+A cluster with many pods that come and go writes more events in an hour than anybody reads. Beyond `MOST` of them, the oldest
+of the namespaces with the most events go first, so that no namespace takes away the events of others.
 
 The age of an event follows from its resource version: the store's version is recorded every minute, and everything up to the
 version of an hour ago has expired. For events from before the start of the server, their own timestamps are used.
@@ -8,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -19,6 +22,7 @@ from wharfinger.store.objects import StoredObject
 from wharfinger.store.store import Store
 
 LIFETIME = 3600.0
+MOST = 15_000  # events that are kept
 _INTERVAL = 60.0  # seconds
 _BATCH = 500  # events handled before other tasks get to run
 
@@ -64,10 +68,17 @@ class EventExpiry(OwnedTask):
         if old:
             self._marks.appendleft((now - LIFETIME, old))
         removed = 0
+        kept: list[StoredObject] = []
         events = list(self._store.scan(EVENTS))
         for start in range(0, len(events), _BATCH):
-            expired = [one for one in events[start : start + _BATCH] if self._expired(one, old, now)]
+            expired: list[StoredObject] = []
+            for one in events[start : start + _BATCH]:
+                (expired if self._expired(one, old, now) else kept).append(one)
             removed += await self._store.expire(EVENTS, expired)
+            await asyncio.sleep(0)
+        surplus = _surplus(kept)
+        for start in range(0, len(surplus), _BATCH):
+            removed += await self._store.expire(EVENTS, surplus[start : start + _BATCH])
             await asyncio.sleep(0)
         return removed
 
@@ -75,6 +86,33 @@ class EventExpiry(OwnedTask):
         if event.version <= old:
             return True
         return event.version <= self._initial and _last_written(event, now) <= now - LIFETIME
+
+
+def _surplus(events: Sequence[StoredObject]) -> list[StoredObject]:
+    """Those beyond `MOST`: the oldest of the namespaces with the most."""
+    if len(events) <= MOST:
+        return []
+    by_namespace: dict[str, list[StoredObject]] = {}
+    for event in events:
+        by_namespace.setdefault(event.namespace, []).append(event)
+    share = _equal_share(map(len, by_namespace.values()), MOST)
+    surplus = []
+    for found in by_namespace.values():
+        found.sort(key=lambda event: event.version)
+        surplus += found[: max(0, len(found) - share)]
+    return surplus
+
+
+def _equal_share(counts: Iterable[int], total: int) -> int:
+    """How many each may keep at most so that all together keep no more than `total`."""
+    left = sorted(counts)
+    share = 0
+    for position, count in enumerate(left):
+        share = total // (len(left) - position)
+        if count > share:
+            break
+        total -= count
+    return share
 
 
 def _last_written(event: StoredObject, now: float) -> float:

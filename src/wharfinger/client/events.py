@@ -42,8 +42,11 @@ CACHE_SIZE = 4096  # entries of each of the caches below
 SIMILAR_LIMIT, SIMILAR_SECONDS = 10, 600.0  # this many distinct messages with one reason in this time are combined
 SPAM_BURST, SPAM_SECONDS = 25, 300.0  # token bucket per object: its size, and the seconds to refill one token
 MESSAGE_LIMIT = 1024
-QUEUE_LIMIT = 8192
+QUEUE_LIMIT = 16384
 SENDERS = 4
+GIVE_WAY_SECONDS = 10.0  # events wait at most so long for more urgent writes,
+GIVE_WAY_LIMIT = QUEUE_LIMIT * 3 // 4  # and only while no more than these wait
+GIVE_WAY_PAUSE = 0.05  # seconds
 TRIES = 12
 COMBINED = "(combined from similar events): "
 
@@ -129,6 +132,8 @@ class EventRecorder:
         self._wake: list[asyncio.Event] = [asyncio.Event() for _ in range(SENDERS)]
         self._busy = 0
         self._tasks: list[asyncio.Task[None]] = []
+        self._urgent: Callable[[], bool] | None = None
+        self._gave_way: float | None = None  # the loop's time when events began to wait for urgent writes
 
     def event(
         self,
@@ -154,12 +159,17 @@ class EventRecorder:
             self.dropped += 1
             log.exception("cannot record the event %s of %s", reason, resource.group_plural)
 
+    def give_way(self, urgent: Callable[[], bool]) -> None:
+        """Events wait for a while as long as `urgent` says that more important writes wait for the server."""
+        self._urgent = urgent
+
     def start(self) -> None:
         if not self._tasks:
             self._tasks = [asyncio.create_task(self._send(i), name=f"events {i}") for i in range(SENDERS)]
 
     async def stop(self, timeout: float = 2.0) -> None:
         """Sends the queued events, for at most `timeout` seconds, and stops."""
+        self._urgent = None
         deadline = asyncio.get_running_loop().time() + timeout
         while self._tasks and self.pending and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(0.01)
@@ -252,6 +262,10 @@ class EventRecorder:
         queue, wake = self._queues[shard], self._wake[shard]
         while True:
             while queue:
+                if self._gives_way():
+                    with background():
+                        await asyncio.sleep(GIVE_WAY_PAUSE)
+                    continue
                 self._busy += 1
                 try:
                     document = queue.popleft()
@@ -262,6 +276,15 @@ class EventRecorder:
                     self._busy -= 1
             wake.clear()
             await wake.wait()
+
+    def _gives_way(self) -> bool:
+        if self._urgent is None or not self._urgent():
+            self._gave_way = None
+            return False
+        now = asyncio.get_running_loop().time()
+        if self._gave_way is None:
+            self._gave_way = now
+        return now - self._gave_way < GIVE_WAY_SECONDS and self.pending < GIVE_WAY_LIMIT
 
     async def _deliver(self, document: Document) -> None:
         backoff = Backoff(0.5, 10.0, rng=self._rng)

@@ -364,6 +364,10 @@ class Informer(Generic[T]):
     def _replace(self, items: Iterable[T]) -> None:
         """Makes the copy equal to a list and calls the handlers for the difference, deletions first."""
         fresh = {_key(item): item for item in items}
+        if not self._objects:
+            for key, item in fresh.items():
+                self._put(key, item, self._objects.get(key))
+            return
         for key, old in list(self._objects.items()):
             new = fresh.get(key)
             if new is None or _uid(new) != _uid(old):

@@ -16,7 +16,7 @@ _RARE = (200_000, 20, 100)  # thresholds of the three generations
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
-    """Disables cyclic collection. For synchronous code only: no other task may run inside."""
+    """Disables cyclic collection. What runs inside must not run for long."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -37,6 +37,15 @@ def gc_rare() -> Iterator[None]:
     finally:
         gc.set_threshold(*before)
         gc.unfreeze()
+
+
+@contextmanager
+def gc_paused_while_loading() -> Iterator[None]:
+    """Disables cyclic collection while memory fills with what stays, and excludes that from collections afterwards. Inside
+    `gc_rare`, which includes it again."""
+    with gc_paused():
+        yield
+        gc.freeze()
 
 
 def exclude_from_collections() -> None:

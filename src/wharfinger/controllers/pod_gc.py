@@ -32,8 +32,9 @@ class PodGarbageCollector(ContextController[ObjectKey]):
         self.pods = context.pods
         self._missing: dict[str, float] = {}  # nodes of pods that do not exist: since when
         self._surplus: set[ObjectKey] = set()
+        self._finished: set[ObjectKey] = set()
         self.nodes.add_handler(on_add=self._node_came, on_delete=self._node_gone)
-        self.pods.add_handler(self._pod_seen, lambda old, new: self._pod_seen(new))
+        self.pods.add_handler(self._pod_seen, lambda old, new: self._pod_seen(new), self._pod_gone)
 
     async def run(self) -> None:
         async with running(self._sweep(), "podgc sweep"):
@@ -90,8 +91,9 @@ class PodGarbageCollector(ContextController[ObjectKey]):
     async def _sweep(self) -> None:
         """Deletes the oldest finished pods beyond the limit, periodically."""
         while True:
-            finished = [pod for pod in self.pods if pod.terminal and not pod.terminating]
-            if self.finished_limit > 0 and len(finished) > self.finished_limit:
+            if self.finished_limit > 0 and len(self._finished) > self.finished_limit:
+                known = (self.pods.get(name, namespace) for namespace, name in self._finished)
+                finished = [pod for pod in known if pod is not None]
                 finished.sort(key=lambda pod: (created_at(pod.metadata), pod.metadata.name))
                 for pod in finished[: len(finished) - self.finished_limit]:
                     self._surplus.add(pod.metadata.key)
@@ -99,11 +101,18 @@ class PodGarbageCollector(ContextController[ObjectKey]):
             await background_sleep(SWEEP)
 
     def _pod_seen(self, pod: Pod) -> None:
+        if pod.terminal and not pod.terminating:
+            self._finished.add(pod.metadata.key)
+        else:
+            self._finished.discard(pod.metadata.key)
         if not pod.spec.node_name:
             if pod.terminating:
                 self.queue.add(pod.metadata.key)
         elif self.nodes.synced and (self.nodes.get(pod.spec.node_name) is None or pod.terminating):
             self.queue.add(pod.metadata.key)
+
+    def _pod_gone(self, pod: Pod) -> None:
+        self._finished.discard(pod.metadata.key)
 
     def _node_came(self, node: Node) -> None:
         self._missing.pop(node.metadata.name, None)

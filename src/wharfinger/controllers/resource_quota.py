@@ -21,6 +21,7 @@ from wharfinger.api.kinds.builtin import (
 )
 from wharfinger.api.quantity import canonical, parse_nano
 from wharfinger.api.registry import Document, Resource
+from wharfinger.api.resource_names import PLAIN, ResourceNames
 from wharfinger.api.resources import Amounts
 from wharfinger.api.times import parse_time
 from wharfinger.api.views import Pod, ResourceQuota, view
@@ -40,6 +41,28 @@ _PLAIN = {
 }
 
 
+class PodUsages:
+    """What the pods of a namespace use, computed once for each state of a pod: few of them change between two counts."""
+
+    def __init__(self) -> None:
+        self._names = PLAIN
+        self._known: dict[str, tuple[Pod, bool, Amounts]] = {}  # by uid: the pod, and whether it is charged
+
+    def at(self, now: float, names: ResourceNames, pods: int) -> Callable[[Pod], Amounts]:
+        """A function that returns what a pod uses at a moment, which must not be changed. `pods` is how many there are."""
+        if names is not self._names or len(self._known) > 2 * pods:
+            self._names, self._known = names, {}  # or most of them are gone
+        known = self._known
+
+        def usage(pod: Pod) -> Amounts:
+            charged, found = rules.charged(pod, now), known.get(pod.metadata.uid)
+            if found is None or found[0] is not pod or found[1] != charged:
+                found = known[pod.metadata.uid] = (pod, charged, rules.pod_usage(pod, now, names))
+            return found[2]
+
+        return usage
+
+
 class ResourceQuotaController(DocumentController):
     """The informer of a kind other than pods is started when a quota first counts that kind."""
 
@@ -51,6 +74,7 @@ class ResourceQuotaController(DocumentController):
         self.quotas = self.reconciled(RESOURCE_QUOTAS)
         self.pods = context.pods
         self.pods_by_namespace = _by_namespace(self.pods)
+        self._usages: dict[str, PodUsages] = {}  # by namespace
         self._counted: dict[Resource, Index[Any]] = {}
         self.pods.add_handler(self._pod_changed, self._pod_updated, self._pod_changed, while_any=self.quotas)
         found = (system.quota(context, self._extension_changed) for system in systems())
@@ -77,13 +101,14 @@ class ResourceQuotaController(DocumentController):
     async def _used(self, quota: ResourceQuota) -> tuple[Amounts, float | None]:
         """The usage, and in how many seconds a pod that is being deleted stops counting."""
         now = self.context.now()
-        names = self._extension.names()
         namespace = quota.metadata.namespace
+        pods = self.pods_by_namespace.get(namespace)
+        usage = self._usages.setdefault(namespace, PodUsages()).at(now, self._extension.names(), len(pods))
         total: Amounts = {}
         again: float | None = None
-        for pod in self.pods_by_namespace.get(namespace):
+        for pod in pods:
             if rules.pod_matches(quota, pod):
-                rules.add(total, rules.pod_usage(pod, now, names))
+                rules.add(total, usage(pod))
                 if pod.terminating and rules.charged(pod, now):
                     grace = pod.metadata.deletion_grace_period_seconds or 0
                     left = parse_time(pod.metadata.deletion_timestamp) + grace - now + 1
@@ -95,7 +120,7 @@ class ResourceQuotaController(DocumentController):
             for item in await self._objects(resource, namespace):
                 rules.add(total, rules.usage(resource, item, now))
         if device_quota.may_count_claims(quota.spec.hard):
-            rules.add(total, await self._devices(quota, lambda pod: rules.pod_usage(pod, now, names)))
+            rules.add(total, await self._devices(quota, usage))
         return total, again
 
     async def _devices(self, quota: ResourceQuota, of_pod: Callable[[Pod], Amounts]) -> Amounts:

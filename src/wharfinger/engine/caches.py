@@ -9,7 +9,10 @@ from math import inf
 import numpy as np
 
 from wharfinger.engine.outcome import Candidate, RankedCandidates
+from wharfinger.engine.preparation import Filters
+from wharfinger.engine.victims import DryRuns
 from wharfinger.framework.columns import Bools, Floats, Ints, Rows
+from wharfinger.framework.plugin import Prepared
 from wharfinger.framework.status import Status
 from wharfinger.framework.tables import Tables
 
@@ -79,6 +82,15 @@ class CandidateCache(RowCache):
         self._ranks: Floats = np.zeros((self.PARTS, 0))  # [part, row]; infinite where evictions do not help
         self.sparing: dict[int, frozenset[str]] = {}  # by row: the plugins that keep pods of lower priority there
         self._budgets_version = -1
+        self._runs: dict[tuple[Prepared, ...], DryRuns] = {}  # by filters
+
+    def runs(self, tables: Tables, filters: Filters) -> DryRuns:
+        """The dry runs of the filters, with what they know already."""
+        key = tuple([prepared for _, prepared in filters])
+        found = self._runs.get(key)
+        if found is None:
+            found = self._runs[key] = DryRuns(tables, filters)
+        return found
 
     def budgets_changed(self, version: int) -> None:
         """Drops everything unless the version is the one seen before."""

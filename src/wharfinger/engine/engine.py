@@ -233,8 +233,9 @@ class Engine:
             row = tables.row_of.get(pod.status.nominated_node_name)
             if row is not None and self._feasible(prepared, pod, row):
                 return Decision(pod.status.nominated_node_name, row, 1, 1)
-        if prepared.only is not None:
-            return self._among(prepared, prepared.only, pod)
+        only = prepared.within if prepared.only is None else prepared.only
+        if only is not None:
+            return self._among(prepared, only, pod)
         if answers.favoured is not None and not tables.nominated:
             row = answers.favoured.best(pod)
             if row >= 0:
@@ -243,7 +244,8 @@ class Engine:
         values.refresh()
         row = self._best_with_special_rows(answers, pod) if tables.nominated or prepared.overlays else values.best()
         if row < 0:
-            return Decision(diagnosis=evaluation.diagnose(tables, prepared, pod))
+            accepted = values.nodes_accept
+            return Decision(diagnosis=evaluation.diagnose(tables, prepared, pod, nodes_accepted=accepted))
         if prepared.score_fault and self._has_choice(answers, pod):
             return Decision(error=prepared.score_fault)
         return Decision(tables.names[row], row, 0, len(tables.row_of))
@@ -269,7 +271,7 @@ class Engine:
         return evaluation.row_refusal(self.tables, prepared, filters, pod, row) is None
 
     def _among(self, prepared: PreparedShape, names: Collection[str], pod: Pod) -> Decision:
-        """The best of the few nodes that plugins narrowed the choice to. Nothing is cached for such shapes."""
+        """The best of the only nodes that can be feasible. Nothing is cached for such shapes."""
         tables = self.tables
         rows = [tables.row_of[name] for name in names if name in tables.row_of]
         feasible = [row for row in rows if self._feasible(prepared, pod, row)]

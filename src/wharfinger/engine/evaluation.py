@@ -13,7 +13,7 @@ from wharfinger.api.views import Pod
 from wharfinger.engine.outcome import NARROWED, Diagnosis, Explanation
 from wharfinger.engine.preparation import Filters, PreparedShape
 from wharfinger.framework.columns import Bools, Ints, Rows, distinct
-from wharfinger.framework.plugin import Prepared
+from wharfinger.framework.plugin import Prepared, Scope
 from wharfinger.framework.simulation import Overlay, Simulation
 from wharfinger.framework.stand_ins import priority_for_room
 from wharfinger.framework.status import Code, Status, unresolvable
@@ -99,8 +99,11 @@ def _first_refusal(filters: Filters, simulation: Simulation) -> Status | None:
     return None
 
 
-def refusals(tables: Tables, shape: PreparedShape, pod: Pod) -> tuple[list[tuple[Status, Rows]], Rows]:
-    """The refused rows by their first refusal, and the feasible rows. Computed without caches."""
+def refusals(
+    tables: Tables, shape: PreparedShape, pod: Pod, *, nodes_accepted: bool = False
+) -> tuple[list[tuple[Status, Rows]], Rows]:
+    """The refused rows by their first refusal, and the feasible rows. Computed without caches, but with `nodes_accepted`
+    filters of node scope are known to accept all rows."""
     filters = active_filters(shape)
     groups: list[tuple[Status, Rows]] = []
     left = tables.rows
@@ -116,14 +119,21 @@ def refusals(tables: Tables, shape: PreparedShape, pod: Pod) -> tuple[list[tuple
     for name, prepared in filters:
         if not len(left):
             break
+        if nodes_accepted and prepared.scope is Scope.NODE:
+            continue
         codes = prepared.filter(left)
+        first = int(codes[0])
+        if (codes == first).all():  # as usual
+            if first:
+                groups.append((prepared.status(first).by(name), left))
+                left = left[:0]
+            continue
         refused = codes != 0
-        if refused.any():
-            found = codes[refused]
-            rows = left[refused]
-            for code in distinct(found).tolist():
-                groups.append((prepared.status(code).by(name), rows[found == code]))
-            left = left[~refused]
+        found = codes[refused]
+        rows = left[refused]
+        for code in distinct(found).tolist():
+            groups.append((prepared.status(code).by(name), rows[found == code]))
+        left = left[~refused]
     passed = []
     for row in apart:
         refusal = row_refusal(tables, shape, filters, pod, row)
@@ -135,12 +145,13 @@ def refusals(tables: Tables, shape: PreparedShape, pod: Pod) -> tuple[list[tuple
     return [(status, rows) for status, rows in groups if len(rows)], feasible
 
 
-def diagnose(tables: Tables, shape: PreparedShape, pod: Pod) -> Diagnosis:
+def diagnose(tables: Tables, shape: PreparedShape, pod: Pod, *, nodes_accepted: bool = False) -> Diagnosis:
+    """Why the pod fits on no node; `nodes_accepted` as for `refusals`."""
     count = tables.node_count
     if shape.refusal is not None:
         status = shape.refusal
         return Diagnosis(count, absent=status, pre_filter=status.message, plugins=frozenset((status.plugin,)))
-    groups, _ = refusals(tables, shape, pod)
+    groups, _ = refusals(tables, shape, pod, nodes_accepted=nodes_accepted)
     plugins = {status.plugin for status, _ in groups} - {NARROWED}
     plugins.update(shape.narrowed_by)
     return Diagnosis(count, groups, tables.name, plugins=frozenset(plugins))
@@ -180,4 +191,6 @@ def unschedulable_rows(tables: Tables, diagnosis: Diagnosis) -> Rows:
     if diagnosis.absent.code is Code.UNSCHEDULABLE:
         return tables.rows
     found = [rows for status, rows in diagnosis.groups if status.code is Code.UNSCHEDULABLE]
+    if len(found) == 1 and isinstance(found[0], np.ndarray):
+        return found[0]  # the rows of a group are in order
     return np.sort(np.concatenate(found)) if found else tables.rows[:0]

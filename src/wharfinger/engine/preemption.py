@@ -18,7 +18,7 @@ from wharfinger.engine.victims import NO_VICTIMS, DryRuns, lower, possible_victi
 from wharfinger.framework.columns import Rows
 from wharfinger.framework.plugin import Plugin, Prepared, Scope
 from wharfinger.framework.status import Code, Status, unresolvable
-from wharfinger.framework.tables import Tables
+from wharfinger.framework.tables import PodOnNode, Tables
 
 NEVER = "not eligible due to preemptionPolicy=Never."
 WAITING = "not eligible due to a terminating pod on the nominated node."
@@ -86,24 +86,35 @@ def _dry_run(
     unknown = cache.unknown(rows)
     if not unknown:
         return cache
-    whole = narrow = DryRuns(tables, filters, pod, source.budgets)
+    whole = narrow = cache.runs(tables, filters)
     if shape.only is None:
         answers.values.refresh()
-        beyond_nodes = [(name, prepared) for name, prepared in filters if prepared.scope is not Scope.NODE]
-        narrow = DryRuns(tables, beyond_nodes, pod, source.budgets)
+        narrow = cache.runs(tables, [each for each in filters if each[1].scope is not Scope.NODE])
+    for each in (whole, narrow):
+        each.begin(pod, source.budgets)
     found: list[Candidate | Status] = []
     for row in unknown:
         # Filters of node scope need no simulation where they have accepted the row.
         runs = narrow if narrow is whole or answers.values.node_accepts(row) else whole
         possible = possible_victims(tables, pod, row, sparing, cache.sparing)
-        answer: Candidate | Status = NO_VICTIMS
-        for overlay in (overlays_on(shape, row, evicting=True) if shape.overlays else (None,)) if possible else ():
-            answer = runs.candidate_on(row, possible, overlay)
-            if isinstance(answer, Candidate):
-                break
-        found.append(answer)
+        if not possible:
+            found.append(NO_VICTIMS)
+        elif shape.overlays:
+            found.append(_with_overlays(shape, runs, row, possible))
+        else:
+            found.append(runs.candidate_on(row, possible))
     cache.learn(unknown, found)
     return cache
+
+
+def _with_overlays(shape: PreparedShape, runs: DryRuns, row: int, possible: Sequence[PodOnNode]) -> Candidate | Status:
+    """The answer for the first overlay under which evictions help; that for the last one if they never do."""
+    answer: Candidate | Status = NO_VICTIMS
+    for overlay in overlays_on(shape, row, evicting=True):
+        answer = runs.candidate_on(row, possible, overlay)
+        if isinstance(answer, Candidate):
+            break
+    return answer
 
 
 def _ineligible(tables: Tables, pod: Pod, diagnosis: Diagnosis, sparing: Sequence[Plugin]) -> str:

@@ -27,7 +27,7 @@ class PreparedShape:
     """The prepared answers of all plugins for one shape, by what they are for.
 
     When a plugin refuses the pod as a whole, `refusal` says why and `skipped` names the plugins that were not asked
-    because of it. `only` is set when plugins narrowed the choice to some nodes.
+    because of it. `only` is set when plugins narrowed the choice to some nodes; filters refuse all but those in `within`.
     """
 
     def __init__(self, shape: Shape, points: Points, weights: Mapping[str, int]) -> None:
@@ -45,6 +45,8 @@ class PreparedShape:
             for plugin in points["filter"]
             if plugin.name in found and found[plugin.name].filters and plugin.name not in replaced
         ]
+        known = [each.within for _, each in self.filters if each.within is not None]
+        self.within = frozenset.intersection(*known) if known else None
         # Most preparations never fail, and every decision asks: those with the plain constant are left out.
         self._fallible = [each for _, each in self.filters if each.fails or type(each).fails is not Prepared.fails]
         self.scorers = [

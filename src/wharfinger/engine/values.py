@@ -96,6 +96,11 @@ class RowValues:
         self._parts.settle()
         return self._cluster.accepted(self._node_accepts.view & self._row_accepts.view)
 
+    @property
+    def nodes_accept(self) -> bool:
+        """Whether all filters of node scope accept all rows."""
+        return self._parts.nodes_accept
+
     def node_accepts(self, row: int) -> bool:
         """Whether all filters of node scope accept the row."""
         return bool(self._node_accepts.cells[row])

@@ -42,7 +42,8 @@ def possible_victims(
     tables: Tables, pod: Pod, row: int, plugins: Sequence[Plugin], sparing: dict[int, frozenset[str]]
 ) -> list[PodOnNode]:
     """The pods of lower priority that may be evicted from a row; plugins that spare some are noted in `sparing`."""
-    found = [each for each in tables.pods_on[row].values() if lower(each, pod)]
+    priority = pod.spec.priority or 0
+    found = [each for each in tables.pods_on[row].values() if each.priority < priority]
     if plugins:
         keepers = [spared_by(plugins, pod, each) for each in found]
         if any(keepers):
@@ -52,28 +53,32 @@ def possible_victims(
 
 
 class DryRuns:
-    """The dry runs of one attempt.
+    """Dry runs of the same filters, for pods of one shape and priority.
 
     Rows share a result if all filters follow from columns that they name (`RowFunctions.inputs`), the cells of these
     columns are equal, and the pods that may go take the same resources and are as important, one by one. Budgets, nominated
     pods and overlays are about single rows: where there are any, the row is simulated.
     """
 
-    def __init__(
-        self,
-        tables: Tables,
-        filters: Filters,
-        pod: Pod,
-        budgets: Sequence[PodDisruptionBudget],
-    ) -> None:
+    MOST = 4096  # results that are kept
+
+    def __init__(self, tables: Tables, filters: Filters) -> None:
         self._tables = tables
         self._filters = filters
-        self._pod = pod
-        self._budgets = budgets
-        self._guarded = frozenset(budget.metadata.namespace for budget in budgets)  # namespaces with budgets
+        self._budgets: Sequence[PodDisruptionBudget] = ()
+        self._guarded: frozenset[str] = frozenset()  # namespaces with budgets
         self._inputs = _inputs(tables, filters)
         #: The positions of the victims among the pods that may go, with their rank, or why there are none.
         self._known: dict[Hashable, tuple[list[int], tuple[float, ...]] | Status] = {}
+
+    def begin(self, pod: Pod, budgets: Sequence[PodDisruptionBudget]) -> None:
+        """From now on, the runs are for this pod."""
+        self._pod = pod
+        if budgets is not self._budgets:
+            self._budgets = budgets
+            self._guarded = frozenset(budget.metadata.namespace for budget in budgets)
+        if len(self._known) > self.MOST:
+            self._known.clear()
 
     def candidate_on(
         self, row: int, possible: Sequence[PodOnNode], overlay: Overlay | None = None

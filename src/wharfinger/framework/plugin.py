@@ -132,6 +132,7 @@ class Prepared:
 
     # What it says about the pod as a whole.
     nodes: frozenset[str] | None = None  # the only nodes that can be feasible; None: no restriction
+    within: frozenset[str] | None = None  # the only nodes that `filter` may accept, if that is known beforehand
     fails: bool = False  # whether filtering may give errors; as upstream, one error fails the whole attempt
     score_fault: str = ""  # why rows cannot be scored; as upstream, an error only if several rows are feasible
     replaces: frozenset[str] = frozenset()  # plugins whose filters this one replaces

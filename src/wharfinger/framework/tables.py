@@ -12,7 +12,7 @@ from typing import Any
 
 from wharfinger.api.keys import ObjectKey
 from wharfinger.api.kubernetes_version import REFERENCE, KubernetesVersion
-from wharfinger.api.resources import CPU, EPHEMERAL_STORAGE, MEMORY, in_resize, nonzero_requests, requests
+from wharfinger.api.resources import CPU, EPHEMERAL_STORAGE, MEMORY, nonzero_requests, requests, requests_by_status
 from wharfinger.api.views import Pod
 from wharfinger.framework.changes import Log, Versions
 from wharfinger.framework.columns import IntColumn
@@ -229,7 +229,7 @@ class Tables(NodeTable):
 
     def record(self, pod: Pod, node_name: str, shape: Shape | None = None) -> PodOnNode:
         shape = shape or self.shapes.of(pod)
-        if in_resize(pod):
+        if requests_by_status(pod):
             charge = self.charge_of(requests(pod, self.kubernetes))
             return PodOnNode(pod, shape, node_name, charge, nonzero_requests(pod, self.kubernetes))
         return PodOnNode(pod, shape, node_name, self.charge(shape), shape.nonzero)

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from wharfinger.api.errors import ApiError
 from wharfinger.api.registry import Document
+from wharfinger.api.views.meta import Metadata
 from wharfinger.client.informer import Informer
 from wharfinger.client.interface import Client
 from wharfinger.client.tasks import ON_DEMAND
@@ -38,7 +39,7 @@ async def stale_copies(client: Client) -> list[str]:
     found: set[str] = set()
     for informer in informers():
         try:
-            page = await client.send(replace(informer._request, limit=0))
+            page = await client.send(replace(informer._request, view=Metadata, limit=0))
         except ApiError:
             continue  # a kind that is not served
         listed, known = _versions(page.items), _versions(informer.items.values())

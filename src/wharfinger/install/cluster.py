@@ -109,7 +109,9 @@ async def losses(client: Client, components: Iterable[InstallComponent], registr
             kind = registry.of_plural(group, plural)
             if definition is None or kind is None or not is_ours(definition, component):
                 continue
-            objects = [object_name(item) for item in await _all(client, kind.storage) if not component.is_shipped(item)]
+            objects = [
+                object_name(item) for item in await list_all(client, kind.storage) if not component.is_shipped(item)
+            ]
             found.append(Loss(name, sorted(objects)))
     return found
 
@@ -124,13 +126,14 @@ async def _definition(client: Client, name: str) -> Document | None:
 async def _workloads(client: Client) -> list[Document]:
     found: list[Document] = []
     for resource in (DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS):
-        found += await _all(client, resource)
+        found += await list_all(client, resource)
     return found
 
 
-async def _all(client: Client, resource: Resource) -> list[Document]:
+async def list_all(client: Client, resource: Resource, label_selector: str = "") -> list[Document]:
+    """In all namespaces; none if the cluster does not know the kind."""
     try:
-        return list((await client.list(resource)).items)
+        return list((await client.list(resource, label_selector=label_selector)).items)
     except NotFound:
         return []
 

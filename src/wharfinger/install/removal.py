@@ -1,11 +1,11 @@
-"""Removes an installation: everything that carries our label, and what our programs created. Webhooks go first, so that
-no request waits for a program that is gone; definitions go last."""
+"""Removes an installation: everything that carries our label, what our programs created, and what they wrote on objects
+of others. Webhooks go first, so that no request waits for a program that is gone; definitions go last."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Iterator
 
-from wharfinger.api.errors import NotFound
+from wharfinger.api.errors import Conflict, NotFound
 from wharfinger.api.kinds.builtin import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
@@ -25,8 +25,11 @@ from wharfinger.api.kinds.builtin import (
     VALIDATING_WEBHOOKS,
 )
 from wharfinger.api.registry import Document, Resource
+from wharfinger.api.wording import object_name
 from wharfinger.client.interface import Client
+from wharfinger.contributions import InstallTrace
 from wharfinger.install.access import LEASE_NAMESPACE, lease_of
+from wharfinger.install.cluster import list_all
 from wharfinger.install.components import components
 from wharfinger.install.options import CLUSTER_NAMESPACES, MANAGED_BY, full_name, known_processes
 
@@ -58,13 +61,16 @@ async def remove(client: Client, namespace: str, definitions: Collection[str]) -
         yield line
     # A webhook that still runs may register itself again until it has lost its rights.
     for resource in (*_ORDER, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
-        for document in await _labelled(client, resource):
+        for document in await list_all(client, resource, _SELECTOR):
             yield await _delete(client, resource, document)
     async for line in _without_conversion(client, definitions):
         yield line
     for resource, document in _left_by_programs(namespace):
         if await _exists(client, resource, document):
             yield await _delete(client, resource, document)
+    for trace in (each for component in components().values() for each in component.traces):
+        async for line in _take_back(client, trace):
+            yield line
     for component in components().values():
         if any(f"{plural}.{group}" in definitions for group, plural in component.kinds):
             for document in sorted(component.objects, key=lambda each: bool(each["kind"] == CLUSTER_ROLES.kind)):
@@ -79,19 +85,27 @@ async def remove(client: Client, namespace: str, definitions: Collection[str]) -
         yield await _delete(client, NAMESPACES, found)
 
 
-async def _labelled(client: Client, resource: Resource) -> list[Document]:
-    try:
-        return list((await client.list(resource, label_selector=_SELECTOR)).items)
-    except NotFound:  # cert-manager is not installed
-        return []
-
-
 def _left_by_programs(namespace: str) -> Iterator[tuple[Resource, Document]]:
     """What our programs create without a label: the webhook's certificates, and leases."""
     yield SECRETS, {"metadata": {"name": full_name("webhook"), "namespace": namespace}}
     for process in known_processes():
         if lease := lease_of(process):
             yield LEASES, {"metadata": {"name": lease, "namespace": LEASE_NAMESPACE}}
+
+
+async def _take_back(client: Client, trace: InstallTrace) -> AsyncIterator[str]:
+    for document in await list_all(client, trace.resource):
+        change, metadata = trace.undo(document), document["metadata"]
+        if change is None:
+            continue
+        identity = {**change.get("metadata", {}), "uid": metadata["uid"]}
+        try:
+            await client.patch(
+                trace.resource, metadata["name"], {**change, "metadata": identity}, metadata.get("namespace", "")
+            )
+        except (NotFound, Conflict):  # it is gone, perhaps with another one in its place
+            continue
+        yield f"{trace.resource.kind} {object_name(document)} {trace.done}"
 
 
 async def _exists(client: Client, resource: Resource, document: Document) -> bool:

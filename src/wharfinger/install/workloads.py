@@ -135,8 +135,8 @@ def _pod(process: str, options: InstallOptions) -> Document:
 
 
 def _volumes(process: str, options: InstallOptions) -> list[Document]:
-    # The webhook hands its key to the TLS library in a file: it stays in memory.
-    temporary = {"medium": "Memory", "sizeLimit": "16Mi"} if process == "webhook" else {}
+    # Programs hand the keys of their certificates to the TLS library in files: these stay in memory.
+    temporary = {} if process == "dashboard" else {"medium": "Memory", "sizeLimit": "16Mi"}
     made: list[Document] = [
         {"name": "config", "configMap": {"name": f"{NAME}-config"}},
         {"name": "tmp", "emptyDir": temporary},

@@ -8,6 +8,8 @@ from collections import Counter
 
 from wharfinger.api.views import Node, Pod
 
+_NO_NETWORK = ipaddress.IPv4Network("10.0.0.0/24")  # until a node is known
+
 
 class PodAddresses:
     def __init__(self) -> None:
@@ -46,7 +48,7 @@ class _AddressPool:
         self.held: dict[str, str] = {}  # by pod UID
         self._used: Counter[str] = Counter()
         self._cidr = ""
-        self._network: ipaddress.IPv4Network | ipaddress.IPv6Network = ipaddress.IPv4Network("10.0.0.0/24")
+        self._network: ipaddress.IPv4Network | ipaddress.IPv6Network = _NO_NETWORK
         self._first = 1  # every lower address is in use
 
     def allocate(self, uid: str, node: Node) -> str:

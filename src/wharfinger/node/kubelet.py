@@ -226,7 +226,8 @@ class Kubelets(Controller[ObjectKey]):
     def _pod_added(self, pod: Pod) -> None:
         if pod.spec.node_name:
             self._account(pod)
-            self._enqueue(pod)
+            if not lifecycle.is_settled(pod, self._clock.now()):
+                self._enqueue(pod)
 
     def _pod_updated(self, old: Pod, new: Pod) -> None:
         self._pod_added(new)

@@ -5,6 +5,8 @@ There is no state between calls, so a restarted kubelet continues where the last
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import msgspec
 
 from wharfinger.api.conditions import transition_time
@@ -20,6 +22,7 @@ KILLED = 137
 BACKOFF_BASE, BACKOFF_LIMIT = 10.0, 300.0
 _SIMULATED = "simulated://"  # start of the ids of our containers
 _STARTING = ("", "ContainerCreating", "PodInitializing")  # reasons why a container that will start waits
+_parsed_time = lru_cache(4096)(parse_time)  # many containers start in the same second
 DEADLINE_MESSAGE = "Pod was active on the node longer than the specified deadline"
 
 
@@ -48,6 +51,30 @@ def next_step(pod: Pod, *, bound_at: float, startup: float, now: float, pod_ip: 
     if not pod.status.start_time or _waits_for_start(pod):
         return _start(pod, bound_at, startup, now, pod_ip, host_ip)
     return _run(pod, now)
+
+
+def is_settled(pod: Pod, now: float) -> bool:
+    """Whether nothing will happen to a running pod until it changes, as is true of most: then `next_step` is `DONE` from now
+    on, and no resize is wanted. A quick test, which is False where more has to be looked at."""
+    spec, status = pod.spec, pod.status
+    if status.phase != "Running" or not status.start_time or pod.metadata.deletion_timestamp:
+        return False
+    if pod.metadata.annotations or spec.active_deadline_seconds is not None or spec.readiness_gates:
+        return False
+    if not spec.containers or len(spec.containers) != len(status.container_statuses) or not pod.ready:
+        return False
+    for container, each in zip(spec.containers, status.container_statuses):
+        running = each.state.running
+        if not each.ready or running is None or each.state.terminated is not None:
+            return False
+        if not running.started_at or _parsed_time(running.started_at) > now:
+            return False
+        actual, wanted = each.resources, container.resources
+        if actual is None:
+            continue
+        if (actual.requests or {}) != wanted.requests or (actual.limits or {}) != wanted.limits:
+            return False
+    return status.condition("PodResizePending") is None
 
 
 def rejected(pod: Pod, reason: str, message: str, now: float) -> Document:

@@ -21,6 +21,7 @@ from wharfinger.repack.plans import RepackMove, RepackPlan
 
 REPACK_LABEL = "wharfinger.dev/repack"
 CORDONED = "wharfinger.dev/cordoned-by"
+UNCORDONED: Document = {"metadata": {"annotations": {CORDONED: None}}, "spec": {"unschedulable": None}}
 POLL_SECONDS = 1.0
 
 _ABORT = "wharfinger.dev/abort"
@@ -135,7 +136,7 @@ async def cordon(client: Client, name: str, by: str) -> None:
 
 
 async def uncordon(client: Client, name: str) -> None:
-    await client.patch(NODES, name, {"metadata": {"annotations": {CORDONED: None}}, "spec": {"unschedulable": None}})
+    await client.patch(NODES, name, UNCORDONED)
 
 
 def summary(applied: AppliedPlan, freed: Iterable[str]) -> list[str]:

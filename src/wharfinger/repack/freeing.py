@@ -187,7 +187,7 @@ class NodeEmptying:
         trial, tables = self.trial, self.trial.tables
         rows = trial.targets(pod, closed)
         if len(rows):
-            trial.move(pod, tables.name(int(trial.tightest(pod, rows)[0])))
+            trial.move(pod, trial.fullest(pod.pod, rows))
             return True
         if not depth or trial.work > self.effort.questions:
             return False
@@ -285,9 +285,9 @@ def why_too_few(trial: Trial, number: int, names: Sequence[str]) -> tuple[list[s
 
 def why_not_free(trial: Trial, names: Sequence[str]) -> dict[str, str]:
     """Those of the nodes that cannot be freed, each with the first pod that has to stay."""
-    found: dict[str, str] = {}
+    found, wanted = dict[str, str](), set(names)
     for pod in trial.pods.fixed.values():
-        if pod.node in names and pod.node not in found:
+        if pod.node in wanted and pod.node not in found:
             found[pod.node] = f"{pod.node}: {pod.what} cannot be moved: {pod.why}"
     return found
 
@@ -303,7 +303,7 @@ def why_no_room(trial: Trial, candidates: Sequence[str], number: int) -> list[st
         for pod in sorted(trial.on[name].values(), key=lambda pod: (-trial.size(pod), pod.key)):
             rows = trial.targets(pod, closed)
             if len(rows):
-                trial.move(pod, trial.tables.name(int(trial.tightest(pod, rows)[0])))
+                trial.move(pod, trial.fullest(pod.pod, rows))
             else:
                 found.append(f"{name}: {pod.name} finds no room on another node")
     trial.back(mark)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
 
 from wharfinger.admission.scheduler_records import scheduler_records
 from wharfinger.api.keys import ObjectKey
-from wharfinger.api.selectors import BadSelector, matches
+from wharfinger.api.selectors import BadSelector, Requirements, matches
 from wharfinger.api.views import Pod, PodDisruptionBudget
 from wharfinger.engine import Engine
 from wharfinger.framework.stand_ins import StandIn
@@ -24,6 +25,10 @@ _KEEPS = {
     "karpenter.sh/do-not-evict": "true",
 }
 """Annotations by which users forbid autoscalers to move a pod; they hold here as well."""
+
+
+_Budgets = dict[str, list[tuple[PodDisruptionBudget, Requirements]]]
+"""By namespace, with their selectors."""
 
 
 class BadCost(ValueError):
@@ -66,11 +71,12 @@ def sort_pods(engine: Engine, *, alone: bool = True) -> RepackedPods:
     controller creates again are movable only if `alone` says so."""
     movable, fixed = dict[ObjectKey, MovablePod](), dict[ObjectKey, FixedPod]()
     records = {record.annotation for record in scheduler_records()}
+    budgets = _compiled(engine.budgets)
     for placed in engine.tables.placed():
         pod = placed.pod
         if _stays_with_node(pod):
             continue
-        why = _why_fixed(pod, engine)
+        why = _why_fixed(pod, budgets)
         if not why and not alone and _controller(pod) is None:
             why = "no controller would create it again"
         if why:
@@ -123,7 +129,7 @@ def _stays_with_node(pod: Pod) -> bool:
     return any(owner.controller and owner.kind in ("DaemonSet", "Node") for owner in pod.metadata.owner_references)
 
 
-def _why_fixed(pod: Pod, engine: Engine) -> str:
+def _why_fixed(pod: Pod, budgets: _Budgets) -> str:
     if isinstance(pod, StandIn):
         return "it keeps room there"
     if pod.metadata.deletion_timestamp:
@@ -131,15 +137,24 @@ def _why_fixed(pod: Pod, engine: Engine) -> str:
     for name, text in _KEEPS.items():
         if pod.metadata.annotations.get(name) == text:
             return f"it has the annotation {name}: {text}"
-    return _budget_fault(pod, engine.budgets)
+    return _budget_fault(pod, budgets)
 
 
-def _budget_fault(pod: Pod, budgets: Sequence[PodDisruptionBudget]) -> str:
+def _compiled(budgets: Iterable[PodDisruptionBudget]) -> _Budgets:
+    found: _Budgets = {}
+    for budget in budgets:
+        if budget.spec.selector is not None:
+            with suppress(BadSelector):
+                selector = budget.spec.selector.compile()
+                found.setdefault(budget.metadata.namespace, []).append((budget, selector))
+    return found
+
+
+def _budget_fault(pod: Pod, budgets: _Budgets) -> str:
     """Why the eviction API would refuse to evict the pod for ever; a budget that allows one disruption allows all moves,
     one after the other."""
-    covering = [
-        budget for budget in budgets if budget.metadata.namespace == pod.metadata.namespace and _covers(budget, pod)
-    ]
+    of_namespace = budgets.get(pod.metadata.namespace, ())
+    covering = [budget for budget, selector in of_namespace if matches(selector, pod.metadata.labels)]
     if len(covering) > 1:
         return "more than one PodDisruptionBudget covers it, so it cannot be evicted"
     for budget in covering:
@@ -147,12 +162,3 @@ def _budget_fault(pod: Pod, budgets: Sequence[PodDisruptionBudget]) -> str:
             name = f"{budget.metadata.namespace}/{budget.metadata.name}"
             return f"PodDisruptionBudget {name} allows no disruption"
     return ""
-
-
-def _covers(budget: PodDisruptionBudget, pod: Pod) -> bool:
-    if budget.spec.selector is None:
-        return False
-    try:
-        return matches(budget.spec.selector.compile(), pod.metadata.labels)
-    except BadSelector:
-        return False

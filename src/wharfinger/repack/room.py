@@ -37,8 +37,7 @@ def make_room(trial: Trial, waiting: Sequence[Pod], questions: int) -> RoomMade:
     for pod in order:
         rows = trial.rows_for(pod)
         if len(rows):
-            row = int(rows[trial.left_over(pod, rows).argmin()])
-            _start(trial, pod, trial.tables.name(row), found)
+            _start(trial, pod, trial.fullest(pod, rows), found)
             continue
         found.bound += 1.0  # at least one pod has to move for this one
         if not _clear(trial, pod, questions, found):
@@ -129,7 +128,7 @@ def _try(trial: Trial, pod: Pod, node: str, leaving: Sequence[MovablePod]) -> li
         rows = trial.targets(each, closed)
         if not len(rows):
             break
-        target = trial.tables.name(int(trial.tightest(each, rows)[0]))
+        target = trial.fullest(each.pod, rows)
         trial.move(each, target)
         moved.append((each, target))
     fits = len(moved) == len(leaving) and trial.fits(pod, node)

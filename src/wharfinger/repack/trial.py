@@ -10,8 +10,11 @@ import numpy as np
 from wharfinger.api.keys import ObjectKey
 from wharfinger.api.views import Pod
 from wharfinger.engine import Engine
-from wharfinger.engine.evaluation import refusals
+from wharfinger.engine.evaluation import active_filters, refusals
+from wharfinger.engine.preparation import PreparedShape
 from wharfinger.framework.columns import Bools, Rows
+from wharfinger.framework.plugin import Scope
+from wharfinger.framework.tables import Charge
 from wharfinger.repack.movable import MovablePod, RepackedPods
 
 Step = tuple[ObjectKey, str, str]
@@ -29,24 +32,49 @@ class Trial:
             self.on[pod.node][key] = pod
         self.steps: list[Step] = []
         self.work = 0  # how often feasible nodes were asked for: what a search may spend is counted in these
+        self._charges: dict[ObjectKey, Charge] = {}  # what was asked for so far
+        self._largest: dict[int, int] = {}  # by resource: the most that a node has
 
     # -- reading
 
     def targets(self, pod: MovablePod, excluded: Bools) -> Rows:
         """The rows that the pod could move to; its own is none of them."""
         here = self.at[pod.key]
+        rows = self.tables.rows
+        rows = rows[~excluded[rows] & (rows != self.tables.row_of[here])]
+        found = self._rows_elsewhere(pod.pod, rows)
+        if found is not None:
+            return found
         self.engine.remove_pod(*pod.key)
         try:
-            rows = self.rows_for(pod.pod)
+            possible = self.rows_for(pod.pod)
         finally:
             self.put_back(pod, here)
-        kept: Rows = rows[~excluded[rows] & (rows != self.tables.row_of[here])]
+        kept: Rows = rows[np.isin(rows, possible, assume_unique=True)]
         return kept
+
+    def _rows_elsewhere(self, pod: Pod, rows: Rows) -> Rows | None:
+        """Those of the rows on which a pod could run that is on none of them; None if it has to leave its own to find out."""
+        if pod.spec.volumes or pod.spec.resource_claims or self.tables.nominated:
+            return None
+        prepared = self._prepared(pod)
+        if prepared.refusal is not None or prepared.only is not None or prepared.overlays:
+            return None
+        filters = [each for _, each in active_filters(prepared)]
+        if any(each.scope is Scope.CLUSTER for each in filters):
+            return None
+        self.work += 1
+        for each in filters:
+            rows = rows[each.accepts(rows)]
+        return rows
+
+    def _prepared(self, pod: Pod) -> PreparedShape:
+        return self.engine.profile(pod).answers_for(pod).prepared
 
     def rows_for(self, pod: Pod) -> Rows:
         """The rows on which a pod that is nowhere could run."""
         self.work += 1
-        prepared = self.engine.profile(pod).answers_for(pod).prepared
+        prepared = self._prepared(pod)
         if prepared.refusal is not None:
             return np.empty(0, dtype=np.int64)
         return refusals(self.tables, prepared, pod)[1]
@@ -58,6 +86,10 @@ class Trial:
         """The rows in the order in which the pod leaves the least room behind."""
         return rows[np.argsort(self.left_over(pod.pod, rows), kind="stable")]
 
+    def fullest(self, pod: Pod, rows: Rows) -> str:
+        """The node of the first row of `tightest`."""
+        return self.tables.name(int(rows[self.left_over(pod, rows).argmin()]))
+
     def left_over(self, pod: Pod, rows: Rows) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
         """The share of each row that would be left, summed over the resources that the pod asks for."""
         left = np.zeros(len(rows))
@@ -67,8 +99,13 @@ class Trial:
             left += free / np.maximum(allocatable, 1)
         return left
 
-    def charge(self, pod: Pod) -> tuple[tuple[int, int], ...]:
-        return self.tables.charge(self.tables.shapes.of(pod))
+    def charge(self, pod: Pod) -> Charge:
+        """What the pod takes of a node."""
+        key = pod.metadata.key
+        found = self._charges.get(key)
+        if found is None:
+            found = self._charges[key] = self.tables.charge(self.tables.shapes.of(pod))
+        return found
 
     def lacking(self, charge: Iterable[tuple[int, int]], row: int) -> tuple[float, dict[int, int]] | None:
         """The resources that a node lacks for a pod, and the sum of the shares of the node that they are; None if the
@@ -88,7 +125,10 @@ class Trial:
         """The largest share of a node's resources that the pod takes, by the largest node."""
         largest = 0.0
         for number, amount in self.charge(pod.pod):
-            most = int(self.tables.allocatable[number].take(self.tables.rows).max(initial=0))
+            most = self._largest.get(number, -1)
+            if most < 0:
+                most = int(self.tables.allocatable[number].take(self.tables.rows).max(initial=0))
+                self._largest[number] = most
             largest = max(largest, amount / most if most else 0.0)
         return largest
 
@@ -116,7 +156,7 @@ class Trial:
             if not len(rows):
                 self.back(mark)
                 return False
-            self.move(pod, self.tables.name(int(self.tightest(pod, rows)[0])))
+            self.move(pod, self.fullest(pod.pod, rows))
         return True
 
     def back(self, mark: int) -> None:

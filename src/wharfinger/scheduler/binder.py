@@ -18,6 +18,11 @@ class Binder:
         self._submitted: deque[Bind] = deque()
         self._idle: deque[asyncio.Future[None]] = deque()
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether bindings wait for a place."""
+        return bool(self._submitted)
+
     def submit(self, binding: Bind) -> None:
         self._submitted.append(binding)
         while self._idle:

@@ -100,6 +100,11 @@ class Executor:
         for task in self._tasks:
             task.cancel()
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether bindings wait to be sent."""
+        return self._binder.is_behind
+
     def object_changed(self, kind: str, namespace: str, name: str) -> None:
         """An object was added, updated or deleted; preparations may wait for that."""
         self._preparer.changed(kind, namespace, name)

@@ -186,6 +186,10 @@ class Scheduler:
                 for place, count in self.state.queue.counts().items():
                     self.metrics.pending[(place,)].set(count)
 
+    def is_behind(self) -> bool:
+        """Whether bindings are decided that wait to be sent."""
+        return self._executor.is_behind
+
     # -- events of the feed
 
     def pending(self, old: Pod | None, new: Pod | None) -> None:

@@ -64,11 +64,18 @@ class SimulatedCluster:
     short_ways = True  # skip what nobody can observe; a test compares the outcome with that of the full way
 
     def __init__(
-        self, configuration: Configuration, *, start: float, seed: int = 0, controllers: Sequence[str] = ("*",)
+        self,
+        configuration: Configuration,
+        *,
+        start: float,
+        seed: int = 0,
+        controllers: Sequence[str] = ("*",),
+        events: bool = True,
     ) -> None:
-        """`controllers` are those that run, as in `wharf controllers --controllers`."""
+        """`controllers` are those that run, as in `wharf controllers --controllers`. Without `events`, none are recorded."""
         self.configuration = configuration
         self._controllers = controllers
+        self._records_events = events
         self.loop = VirtualLoop(self._size, self._revision)
         self.clock = LoopClock(start, self.loop)
         self.registry = all_kinds()
@@ -129,7 +136,7 @@ class SimulatedCluster:
 
     def note_owners(self, manifests: Iterable[Manifest]) -> None:
         """Owners that the manifests refer to but do not contain are assumed to exist."""
-        self._unseen_owners = unseen_owners(manifest.document for manifest in manifests)
+        self._unseen_owners = unseen_owners(manifest.outline for manifest in manifests)
 
     def start(self, *, scheduler: bool = True) -> None:
         """Starts all components that do not run yet, with or without the scheduler."""
@@ -422,12 +429,13 @@ class SimulatedCluster:
         await self._schedule("standby")
 
     async def _schedule(self, part: str) -> None:
-        from wharfinger.simulate.components import lead_scheduler, make_scheduler, run_scheduler
+        from wharfinger.simulate.components import lead_scheduler, make_scheduler, recorder_type, run_scheduler
 
-        run, clock = self.runs[part], self._clocks[part]
+        run, clock, recorder = self.runs[part], self._clocks[part], recorder_type(self._records_events)
 
         def make(client: Client) -> tuple[Scheduler, EventRecorder]:
-            made = make_scheduler(client, clock, self.configuration, self.registry, self._seed, self._source(part))
+            rng = self._source(part)
+            made = make_scheduler(client, clock, self.configuration, self.registry, self._seed, rng, recorder)
             self._schedulers[part] = made[0]
             if part == "scheduler":
                 self.scheduler = made[0]
@@ -442,7 +450,7 @@ class SimulatedCluster:
             await run_scheduler(*make(client))
 
     async def _run_controllers(self) -> None:
-        from wharfinger.simulate.components import run_all_controllers
+        from wharfinger.simulate.components import recorder_type, run_all_controllers
 
         await run_all_controllers(
             self._client("controllers", CONTROLLERS),
@@ -455,6 +463,7 @@ class SimulatedCluster:
             unseen_kinds=self.unseen_kinds,
             queues=self._queues,
             names=self._controllers,
+            recorder=recorder_type(self._records_events),
         )
 
     async def _run_nodes(self) -> None:

@@ -45,39 +45,31 @@ class Completeness(msgspec.Struct):
 
 def completeness(manifests: Sequence[Manifest], registry: Registry, *, taken: bool = False) -> Completeness:
     """`taken`: the snapshot says that it holds all kinds."""
-    documents = [each.document for each in manifests if (each.document.get("metadata") or {}).get("uid")]
-    if not documents:
+    stored = [each for each in manifests if (each.outline.get("metadata") or {}).get("uid")]
+    if not stored:
         return Completeness()
-    return _Check(documents, registry, taken).result()
+    return _Check(stored, registry, taken).result()
 
 
 class _Check:
-    def __init__(self, documents: Sequence[Document], registry: Registry, taken: bool) -> None:
+    def __init__(self, manifests: Sequence[Manifest], registry: Registry, taken: bool) -> None:
         self._registry = registry
         self._taken = taken
+        documents = [each.outline for each in manifests]
         self._kinds = Counter(str(document.get("kind")) for document in documents)
         self._uids = {str(document["metadata"]["uid"]) for document in documents}
         self._documents = documents
-        self._owned: dict[str, list[Document]] = {}  # by uid of the controller
-        for document in documents:
+        self._owned: dict[str, list[Document]] = {}  # outlines by uid of the controller
+        missing: dict[str, list[Manifest]] = {}
+        for manifest, document in zip(manifests, documents):
             owner = controller_of(document)
             if owner is not None:
-                self._owned.setdefault(str(owner.get("uid")), []).append(document)
-        self._pods_of_missing_sets = self._missing_sets()
+                uid = str(owner.get("uid"))
+                self._owned.setdefault(uid, []).append(document)
+                if uid not in self._uids:
+                    missing.setdefault(uid, []).append(manifest)
+        self._pods_of_missing_sets = _pods_of_missing_sets(missing)
         self._found = Completeness()
-
-    def _missing_sets(self) -> dict[tuple[str, str], list[Document]]:
-        """Pods whose ReplicaSets are missing, by namespace and name of the Deployment after which these are named."""
-        found: dict[tuple[str, str], list[Document]] = {}
-        for uid, owned in self._owned.items():
-            for pod in owned if uid not in self._uids else ():
-                owner, metadata = controller_of(pod) or {}, pod["metadata"]
-                suffix = f"-{(metadata.get('labels') or {}).get(POD_TEMPLATE_HASH)}"
-                name = str(owner.get("name"))
-                if (pod.get("kind"), owner.get("kind")) == ("Pod", "ReplicaSet") and name.endswith(suffix):
-                    key = (str(metadata.get("namespace")), name.removesuffix(suffix))
-                    found.setdefault(key, []).append(pod)
-        return found
 
     def result(self) -> Completeness:
         added: list[Document] = []
@@ -225,6 +217,22 @@ class _Check:
         if claims and not self._kinds["PersistentVolumeClaim"]:
             what = counted(claims, "pod")
             self._found.lacking.append(f"the volume claims of {what}: they cannot be placed anew")
+
+
+def _pods_of_missing_sets(missing: Mapping[str, Sequence[Manifest]]) -> dict[tuple[str, str], list[Document]]:
+    """Of objects by their missing controllers: pods of ReplicaSets, by namespace and name of the Deployment after which
+    these are named."""
+    found: dict[tuple[str, str], list[Document]] = {}
+    for owned in missing.values():
+        for pod in owned:
+            outline = pod.outline
+            owner, metadata = controller_of(outline) or {}, outline["metadata"]
+            suffix = f"-{(metadata.get('labels') or {}).get(POD_TEMPLATE_HASH)}"
+            name = str(owner.get("name"))
+            if (outline.get("kind"), owner.get("kind")) == ("Pod", "ReplicaSet") and name.endswith(suffix):
+                key = (str(metadata.get("namespace")), name.removesuffix(suffix))
+                found.setdefault(key, []).append(pod.document)
+    return found
 
 
 def _created(pods: Iterable[Document]) -> str:

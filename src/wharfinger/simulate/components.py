@@ -28,20 +28,37 @@ from wharfinger.scheduler import profiles
 from wharfinger.scheduler.scheduler import Scheduler, SchedulerOptions
 
 
+class NoEvents(EventRecorder):
+    """For simulations whose events nobody reads."""
+
+    def event(self, *args: Any, **details: Any) -> None:
+        return
+
+
+def recorder_type(records: bool) -> type[EventRecorder]:
+    return EventRecorder if records else NoEvents
+
+
 def make_scheduler(
-    client: Client, clock: Clock, configuration: Configuration, registry: Registry, seed: int, rng: random.Random
+    client: Client,
+    clock: Clock,
+    configuration: Configuration,
+    registry: Registry,
+    seed: int,
+    rng: random.Random,
+    recorder: type[EventRecorder] = EventRecorder,
 ) -> tuple[Scheduler, EventRecorder]:
     """A scheduler and its event recorder."""
-    recorder = EventRecorder(client, "default-scheduler", clock, rng=rng)
+    events = recorder(client, "default-scheduler", clock, rng=rng)
     scheduler = Scheduler(
         client,
         clock,
         profiles.load(configuration.scheduler, settings=configuration),
         registry,
         SchedulerOptions(seed=seed, rng=rng),
-        recorder=recorder,
+        recorder=events,
     )
-    return scheduler, recorder
+    return scheduler, events
 
 
 async def run_scheduler(
@@ -85,15 +102,16 @@ async def run_all_controllers(
     unseen_kinds: frozenset[str],
     queues: list[WorkQueue[Any]],
     names: Sequence[str] = ("*",),
+    recorder: type[EventRecorder] = EventRecorder,
 ) -> None:
     """`queues` will hold those of the controllers."""
-    recorder = EventRecorder(client, "controllers", clock, rng=rng)
-    recorder.start()
+    events = recorder(client, "controllers", clock, rng=rng)
+    events.start()
     informers = InformerSet(client, rng=rng)
     context = ControllerContext(
         client,
         informers,
-        recorder,
+        events,
         registry,
         clock,
         configuration,
@@ -108,7 +126,7 @@ async def run_all_controllers(
     try:
         await run_controllers(controllers, informers)
     finally:
-        await recorder.stop(0)
+        await events.stop(0)
 
 
 async def run_nodes(client: Client, clock: Clock, configuration: Configuration, rng: random.Random) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from wharfinger.api.kinds.builtin import CUSTOM_RESOURCE_DEFINITIONS, EVENTS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES
 from wharfinger.api.manifests import Manifest
+from wharfinger.api.pod_texts import PodText
 from wharfinger.api.registry import Document
 from wharfinger.scenario import applying, runner
 from wharfinger.simulate.cluster import SimulatedCluster
@@ -22,9 +23,11 @@ async def restore(world: SimulatedCluster, manifests: list[Manifest], results: r
     definitions: list[Manifest] = []
     stored: list[Manifest] = []
     for manifest in manifests:
-        if not from_server(manifest.document):
+        if isinstance(manifest.content, PodText):
+            stored.append(manifest)
+        elif not from_server(manifest.content):
             rest.append(manifest)
-        elif manifest.document.get("kind") == CUSTOM_RESOURCE_DEFINITIONS.kind:
+        elif manifest.content.get("kind") == CUSTOM_RESOURCE_DEFINITIONS.kind:
             definitions.append(manifest)
         else:
             stored.append(manifest)
@@ -43,7 +46,7 @@ async def restore(world: SimulatedCluster, manifests: list[Manifest], results: r
                 manifest.document, "", applying.apply(client, manifest.document, world.registry)
             )
     # Those that other objects need come first, or they would be created for them.
-    stored.sort(key=lambda manifest: manifest.document.get("kind") not in _NEEDED)
+    stored.sort(key=_order)
     stored.reverse()
     while stored:
         manifest = stored.pop()
@@ -53,6 +56,10 @@ async def restore(world: SimulatedCluster, manifests: list[Manifest], results: r
     return rest
 
 
+def _order(manifest: Manifest) -> bool:
+    return isinstance(manifest.content, PodText) or manifest.content.get("kind") not in _NEEDED
+
+
 def from_server(document: Document) -> bool:
     metadata = document.get("metadata")
     return isinstance(metadata, dict) and bool(metadata.get("uid"))
@@ -60,6 +67,12 @@ def from_server(document: Document) -> bool:
 
 async def _restore(world: SimulatedCluster, manifest: Manifest, results: runner.Results) -> Manifest | None:
     """Returns the manifest if an earlier one in the input has the same name: then it is a change to that object."""
+    text = manifest.content if isinstance(manifest.content, PodText) else None
+    if text is not None:
+        if world.store.peek(PODS, text.name, text.front.namespace) is not None:
+            return manifest
+        if world.store.restore_like_others(text):
+            return None
     document = manifest.document
     resource = world.registry.resource_of(document)
     if resource is None or resource.group_plural == EVENTS.group_plural or _is_gone(document):
@@ -72,7 +85,7 @@ async def _restore(world: SimulatedCluster, manifest: Manifest, results: runner.
         await world.ensure_namespace(namespace)
     if resource == PODS:
         await world.ensure_priority_class(document)
-    results.rejections += await runner.request(document, "", world.store.restore(resource, document))
+    results.rejections += await runner.request(document, "", world.store.restore(resource, document, text))
     return None
 
 

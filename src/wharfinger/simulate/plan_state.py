@@ -18,6 +18,7 @@ from wharfinger.api.views import Pod
 from wharfinger.contributions import ComparedKey
 from wharfinger.controllers.scale_in import DELETION_COST, in_deletion_order
 from wharfinger.simulate.cluster import SimulatedCluster
+from wharfinger.store.objects import StoredObject
 from wharfinger.system import systems
 
 _WORKLOADS = (DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS, REPLICA_SETS)
@@ -32,10 +33,13 @@ class ComparedState(msgspec.Struct):
     scale_in: dict[ComparedKey, list[str]] = msgspec.field(
         default_factory=dict
     )  # pods with costs, in order of deletion
+    pods: dict[ComparedKey, StoredObject] = msgspec.field(default_factory=dict)  # of which the facts are
 
 
-def read_state(world: SimulatedCluster) -> ComparedState:
+def read_state(world: SimulatedCluster, before: ComparedState | None = None) -> ComparedState:
+    """The facts of pods that have not changed since `before` are those that were read then."""
     state = ComparedState()
+    known, facts = ({}, {}) if before is None else (before.pods, before.facts)
     owners: dict[str, ComparedKey] = {}
     for resource in dict.fromkeys((*_WORKLOADS, *_BETWEEN)):
         for document in world.objects(resource):
@@ -49,7 +53,8 @@ def read_state(world: SimulatedCluster) -> ComparedState:
     for stored in world.store.scan(PODS):
         pod = stored.view(Pod)
         key = (PODS.kind, stored.namespace, stored.name)
-        state.facts[key] = _pod_facts(pod)
+        state.facts[key] = facts[key] if known.get(key) is stored else _pod_facts(pod)
+        state.pods[key] = stored
         controller = pod.metadata.controller
         if controller is not None:
             direct = (controller.kind, stored.namespace, controller.name)

@@ -11,7 +11,7 @@ import msgspec
 from wharfinger.api.errors import NotFound
 from wharfinger.api.kinds.builtin import EVENTS
 from wharfinger.api.registry import Document
-from wharfinger.client.memory import gc_rare
+from wharfinger.client.memory import gc_paused_while_loading, gc_rare
 from wharfinger.contributions import ComparedKey
 from wharfinger.scenario import runner
 from wharfinger.scenario.document import ObjectTarget
@@ -174,7 +174,8 @@ async def _plan(
     drains: Sequence[str],
 ) -> ChangePlan:
     given = runner.Results()
-    rest = await prepare(world, cluster, options, given, change.manifests)
+    with gc_paused_while_loading():
+        rest = await prepare(world, cluster, options, given, change.manifests)
     await apply_manifests(world, rest, SimulationOptions(seed=options.seed), given)
     await world.settle()
     before, new_before = read_state(world), await new_pods(world)
@@ -193,7 +194,7 @@ async def _plan(
         await runner.run(scenario, world, results)
     await world.settle()
     preempted = {_involved(event) for event in world.objects(EVENTS) if event.get("reason") == "Preempted"}
-    after, new_after = read_state(world), await new_pods(world)
+    after, new_after = read_state(world, before), await new_pods(world)
     changes = list(_compare(before, after, preempted))
     return ChangePlan(
         changes,
@@ -212,9 +213,10 @@ async def _plan(
 
 
 def _compare(before: ComparedState, after: ComparedState, preempted: set[ComparedKey]) -> Iterable[PlannedChange]:
-    for key in sorted(before.facts.keys() | after.facts.keys()):
+    both = before.facts.keys() | after.facts.keys()
+    for key in sorted(key for key in both if before.facts.get(key) != after.facts.get(key)):
         old, new = before.facts.get(key), after.facts.get(key)
-        if old != new and _compared(old) != _compared(new):
+        if _compared(old) != _compared(new):
             workload = after.workload_of.get(key) or before.workload_of.get(key)
             yield PlannedChange(*key, _what(key, old, new, preempted), old, new, workload)
 

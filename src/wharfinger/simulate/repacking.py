@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from wharfinger.client.memory import gc_rare
 from wharfinger.repack.finding import BadGoal, RepackOptions, find_plan
 from wharfinger.repack.jobs import KIND
 from wharfinger.repack.movable import BadCost
@@ -18,9 +19,11 @@ from wharfinger.simulate.simulation import SimulationOptions, apply_manifests, p
 def repack(cluster: Inputs, goal: RepackGoal, options: RepackOptions) -> RepackPlan:
     """The plan for the goal. Raises BadInput if nodes or pods that it names do not exist."""
     begin = cluster.start() if options.start is None else options.start
-    world = SimulatedCluster(cluster.configuration, start=begin, seed=options.seed)
+    world = SimulatedCluster(cluster.configuration, start=begin, seed=options.seed, events=False)
+    world.store.forget_read_changes()  # without faults, nobody reads them again
     try:
-        return world.loop.complete(_repack(world, cluster, goal, options))
+        with gc_rare():
+            return world.loop.complete(_repack(world, cluster, goal, options))
     finally:
         world.close()
 

@@ -14,7 +14,7 @@ from wharfinger.api.manifests import Manifest
 from wharfinger.api.registry import Document
 from wharfinger.api.times import format_time
 from wharfinger.api.views import Node, Pod
-from wharfinger.client.memory import gc_rare
+from wharfinger.client.memory import gc_paused_while_loading, gc_rare
 from wharfinger.scenario import applying, runner
 from wharfinger.scenario.document import Scenario
 from wharfinger.simulate import report
@@ -81,7 +81,8 @@ async def _play(
     watcher = None
     if options.watcher is not None and len(scenarios) == 1 and scenarios[0].invariants:
         watcher = options.watcher(world, scenarios[0])
-    manifests = await prepare(world, inputs, options, results)
+    with gc_paused_while_loading():
+        manifests = await prepare(world, inputs, options, results)
     for scenario in scenarios:
         for namespace in _namespaces(scenario):
             await world.ensure_namespace(namespace)

@@ -15,6 +15,7 @@ from wharfinger.api.errors import invalid_object
 from wharfinger.api.kinds.builtin import PODS
 from wharfinger.api.known_specs import SpecPattern, spec_pattern
 from wharfinger.api.names import dns_subdomain
+from wharfinger.api.pod_texts import PodFront, PodText, StatusText
 from wharfinger.api.registry import Document, Kind, Registry, Resource
 from wharfinger.api.validation import metadata as rules_of_metadata
 from wharfinger.api.views.pods import Pod
@@ -56,6 +57,8 @@ class RestoredPods:
     def __init__(self) -> None:
         self._known: dict[tuple[object, ...], CommonPod] = {}
         self._statuses: dict[bytes, StatusPattern] = {}
+        self._known_texts: dict[tuple[PodFront, tuple[str, ...]], CommonPod] = {}
+        self._known_statuses: dict[StatusText, StatusPattern | None] = {}  # None: to be restored in full
 
     def content(self, given: _GivenPod) -> PodContent | None:
         common = self._known.get(given.key)
@@ -63,13 +66,42 @@ class RestoredPods:
 
     def _content(self, common: CommonPod, given: _GivenPod) -> PodContent:
         address = address_in(given.status)
-        text = given.status.replace(address, ADDRESS) if address else given.status
+        return PodContent(
+            common, self._status(given.status, address), given.spec.node.decode(), address, given.spec.token
+        )
+
+    def _status(self, data: bytes, address: bytes) -> StatusPattern:
+        text = data.replace(address, ADDRESS) if address else data
         status = self._statuses.get(text)
         if status is None:
             if len(self._statuses) >= self._MOST:
                 self._statuses.clear()
-            status = self._statuses[text] = status_pattern(given.status, address)
-        return PodContent(common, status, given.spec.node.decode(), address, given.spec.token)
+            status = self._statuses[text] = status_pattern(data, address)
+        return status
+
+    def content_of(self, pod: PodText) -> PodContent | None:
+        """The same for the text of a pod. None if no other with the same text is known, or its status is unusual."""
+        common = self._known_texts.get((pod.front, pod.status.members))
+        if common is None:
+            return None
+        known = self._known_statuses
+        if pod.status in known:
+            status = known[pod.status]
+        else:
+            if len(known) >= self._MOST:
+                known.clear()
+            data = pod.status_data()
+            usual = address_in(data) == pod.address and ADDRESS not in data and b"null" not in data
+            status = known[pod.status] = self._status(data, pod.address) if usual else None
+        return None if status is None else PodContent(common, status, pod.node, pod.address, pod.token)
+
+    def learn_text(self, pod: PodText, given: _GivenPod) -> None:
+        """Remembers the text of a pod that was restored from its document."""
+        common = self._known.get(given.key)
+        if common is not None and (given.spec.node.decode(), given.spec.token) == (pod.node, pod.token):
+            if len(self._known_texts) >= self._MOST:
+                self._known_texts.clear()
+            self._known_texts[pod.front, pod.status.members] = common
 
     def learn(self, given: _GivenPod, stored: StoredObject) -> None:
         """Remembers a pod that was restored in full."""
@@ -124,20 +156,39 @@ def restore(
     resource: Resource,
     document: Document,
     pods: RestoredPods | None = None,
+    text: PodText | None = None,
 ) -> StoredObject:
     """Stores an object in place of one with the same name, if any. Raises ApiError for an invalid one. With `pods`, those
-    that repeat an earlier one are not looked at again."""
+    that repeat an earlier one are not looked at again; `text` is that of a pod, if it is known."""
     kind = kind_of(registry, resource)
     given = _given(document) if pods is not None and resource == PODS else None
     if pods is None or given is None:
         return _restore(ledger, kind, resource, document)
     content = pods.content(given)
     if content is not None:
-        before = ledger.collection(kind.group, kind.plural).latest.objects.get(key_of(given.namespace, given.name))
-        return ledger.put_content(kind, given.namespace, given.name, given.uid, content, before, content.common.labels)
-    stored = _restore(ledger, kind, resource, document)
-    pods.learn(given, stored)
+        stored = _put_content(ledger, kind, given.namespace, given.name, given.uid, content)
+    else:
+        stored = _restore(ledger, kind, resource, document)
+        pods.learn(given, stored)
+    if text is not None:
+        pods.learn_text(text, given)
     return stored
+
+
+def restore_text(registry: Registry, ledger: WriteLedger, pod: PodText, pods: RestoredPods) -> bool:
+    """Stores a pod that repeats an earlier one, as `restore` would; False if it has to be restored from its document."""
+    content = pods.content_of(pod)
+    if content is None:
+        return False
+    _put_content(ledger, kind_of(registry, PODS), pod.front.namespace, pod.name, pod.uid, content)
+    return True
+
+
+def _put_content(
+    ledger: WriteLedger, kind: Kind, namespace: str, name: str, uid: str, content: PodContent
+) -> StoredObject:
+    before = ledger.collection(kind.group, kind.plural).latest.objects.get(key_of(namespace, name))
+    return ledger.put_content(kind, namespace, name, uid, content, before, content.common.labels)
 
 
 def _restore(ledger: WriteLedger, kind: Kind, resource: Resource, document: Document) -> StoredObject:

@@ -49,6 +49,7 @@ from wharfinger.store.watch import Watch
 from wharfinger.store.writes import Call, Writer
 
 if TYPE_CHECKING:
+    from wharfinger.api.pod_texts import PodText
     from wharfinger.store.restoring import RestoredPods
 
 Compute = Callable[[str], Iterable[Document]]
@@ -414,15 +415,23 @@ class Store(WriteVerbs[Written]):
                 continue  # already deleted by somebody else
         return listing.items
 
-    async def restore(self, resource: Resource, document: Document) -> StoredObject:
-        """Stores an object that another server stored, as it is: see `wharfinger.store.restoring`."""
+    async def restore(self, resource: Resource, document: Document, text: PodText | None = None) -> StoredObject:
+        """Stores an object that another server stored, as it is: see `wharfinger.store.restoring`. `text` is the text of a
+        pod, if that is known."""
         from wharfinger.store.restoring import RestoredPods, restore
 
         if self._writer.repeated is not None and self._restored is None:
             self._restored = RestoredPods()
-        stored = await converted(lambda: restore(self.registry, self._ledger, resource, document, self._restored))
+        stored = await converted(lambda: restore(self.registry, self._ledger, resource, document, self._restored, text))
         await self._ledger.settled()
         return stored
+
+    def restore_like_others(self, text: PodText) -> bool:
+        """Stores a pod like `restore`, if another one with the same text has been stored. The namespace must exist, as it
+        does then."""
+        from wharfinger.store.restoring import restore_text
+
+        return self._restored is not None and restore_text(self.registry, self._ledger, text, self._restored)
 
     async def expire(self, resource: Resource, stored: Iterable[StoredObject]) -> int:
         """Removes expired objects that have not changed since, without admission. Returns the number removed."""

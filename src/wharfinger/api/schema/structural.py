@@ -47,17 +47,20 @@ _IMPLICIT = ("apiVersion", "kind", "metadata")
 def default(schema: Schema, value: Any) -> None:
     """Fills defaults in place, outermost first. A null that is not allowed counts as absent."""
     if isinstance(value, dict):
-        for name, part in schema.fields.items():
-            if name in value and value[name] is None and not part.constraints.nullable:
-                del value[name]
-            if name not in value and part.constraints.default is not ABSENT:
-                value[name] = copy.deepcopy(part.constraints.default)
+        fields = schema.fields
+        for name, part in fields.items():
             if name in value:
-                default(part, value[name])
-        if schema.item is not None and schema.type != "list":
-            for name, item in value.items():
-                if name not in schema.fields:
-                    default(schema.item, item)
+                if value[name] is not None or part.constraints.nullable:
+                    continue
+                del value[name]
+            if part.constraints.default is not ABSENT:
+                value[name] = copy.deepcopy(part.constraints.default)
+        others = schema.item if schema.type != "list" else None
+        for name, item in value.items():
+            if isinstance(item, dict | list):
+                found = fields.get(name, others)
+                if found is not None:
+                    default(found, item)
     elif isinstance(value, list) and schema.type == "list" and schema.item is not None:
         for item in value:
             default(schema.item, item)

@@ -164,7 +164,15 @@ def unknown_fields(schema: Schema, value: Any, path: str = "") -> Iterator[str]:
 def fits_strictly(schema: Schema, document: Any) -> bool:
     """Whether msgspec finds neither unknown fields nor wrong types; False where it cannot tell."""
     try:
-        msgspec.json.decode(msgspec.json.encode(document), type=JSON_TYPES.type_of(schema) | None)
+        return text_fits_strictly(schema, msgspec.json.encode(document))
+    except (msgspec.MsgspecError, ValueError, OverflowError, TypeError, RecursionError):
+        return False
+
+
+def text_fits_strictly(schema: Schema, text: bytes) -> bool:
+    """The same for a document as JSON."""
+    try:
+        msgspec.json.decode(text, type=JSON_TYPES.type_of(schema) | None)
     except (msgspec.MsgspecError, ValueError, OverflowError, TypeError, RecursionError):
         return False
     return True

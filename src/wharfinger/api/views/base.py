@@ -70,4 +70,8 @@ def decode(data: bytes | bytearray | memoryview | msgspec.Raw, as_type: type[T])
     try:
         return msgspec.json.decode(data, type=as_type)
     except msgspec.ValidationError:
+        pass
+    try:
+        return msgspec.json.decode(without_null_members(bytes(data)), type=as_type)
+    except msgspec.ValidationError:
         return msgspec.convert(strip_nulls(msgspec.json.decode(data)), as_type)

@@ -51,7 +51,7 @@ class Condition(View, frozen=True):
     message: str = ""
     observed_generation: int = 0
     last_transition_time: str = ""
-    last_probe_time: str = ""
+    last_probe_time: str | None = None  # kube-apiserver writes null
     last_heartbeat_time: str = ""  # of nodes
 
 

@@ -147,6 +147,8 @@ async def _run(
             recorder=recorder,
             metrics=measured,
         )
+        if recorder is not None:
+            recorder.give_way(scheduler.is_behind)
         current[:] = [scheduler]
         try:
             await scheduler.run(turn)

@@ -27,7 +27,8 @@ def command(
     """Remove Wharfinger from a cluster.
 
     Without --yes, it lists what would be deleted, and does nothing if there are objects of users among it.
-    Definitions that others installed and namespaces that others created stay.
+    Definitions that others installed and namespaces that others created stay. What Wharfinger wrote on objects of others
+    (cordons of repacks, deletion costs of pods, reserved amounts of quotas) is removed.
 
     \b
     Examples:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from wharfinger.api.kinds.builtin import NODES, RESOURCE_QUOTAS
+from wharfinger.api.registry import Document
 from wharfinger.api.rights import READ
-from wharfinger.contributions import EmbeddedAccess, Installation, InstallComponent, RoleRule
+from wharfinger.contributions import EmbeddedAccess, Installation, InstallComponent, InstallTrace, RoleRule
 from wharfinger.systems.reservation.kinds.names import CAPACITY_BUFFERS, KOORDINATOR, REPACK_POLICIES, RESERVATION_SETS
 
 _PLANNING = (  # what an engine reads that finds moves for RepackPolicies
@@ -12,6 +14,21 @@ _PLANNING = (  # what an engine reads that finds moves for RepackPolicies
     RoleRule("resource.k8s.io", "deviceclasses devicetaintrules resourceclaims resourceslices", READ),
     RoleRule("storage.k8s.io", "csidrivers csinodes csistoragecapacities storageclasses volumeattachments", READ),
 )
+
+
+def _uncordoned(node: Document) -> Document | None:
+    """Nodes that a RepackPolicy or `wharf repack` cordoned."""
+    from wharfinger.repack.applying import CORDONED, UNCORDONED
+
+    return UNCORDONED if CORDONED in (node["metadata"].get("annotations") or {}) else None
+
+
+def _without_amounts(quota: Document) -> Document | None:
+    from wharfinger.systems.reservation.controllers.quotas import RESERVED
+
+    there = RESERVED in (quota["metadata"].get("annotations") or {})
+    return {"metadata": {"annotations": {RESERVED: None}}} if there else None
+
 
 _COMPONENT = InstallComponent(
     "reservation",
@@ -53,6 +70,10 @@ _COMPONENT = InstallComponent(
     webhook_rules=(
         RoleRule("", "nodes pods resourcequotas", READ),
         RoleRule("resource.k8s.io", "deviceclasses resourceclaims resourceclaimtemplates", READ),
+    ),
+    traces=(
+        InstallTrace(NODES, _uncordoned, "takes pods again"),
+        InstallTrace(RESOURCE_QUOTAS, _without_amounts, "does not show reserved amounts any more"),
     ),
 )
 _EMBEDDED = EmbeddedAccess(scheduler=(RoleRule(KOORDINATOR, "*", f"create delete patch update {READ}"),))

@@ -45,6 +45,7 @@ class Placing(Prepared, Overlays):
         self._tables = tables
         self._ledger = ledger
         self._pinned = pinned
+        self.within = frozenset((pinned,)) if pinned else None
         self._policy = policy
         self._pre_allocation = self.scores = pre_allocation
         self._shape = shape

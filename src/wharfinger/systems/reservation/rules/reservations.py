@@ -6,6 +6,7 @@ A reservation is scheduled as a *stand-in* (`wharfinger.framework.stand_ins`), w
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, TypeGuard
 
 import msgspec
@@ -86,10 +87,15 @@ def template_of(reservation: Reservation) -> PodTemplate:
     if reservation.spec.template is None:
         raise BadReservation("spec.template: Required value")
     try:
-        return view(pod_of_template(reservation.spec.template), PodTemplate)
+        return _template(msgspec.json.encode(reservation.spec.template))
     except msgspec.ValidationError as error:
         message, _, path = str(error).partition(" - at `$")
         raise BadReservation(f"spec.template{path.rstrip('`')}: {message}") from None
+
+
+@lru_cache(maxsize=256)  # several components ask, each several times
+def _template(encoded: bytes) -> PodTemplate:
+    return view(pod_of_template(msgspec.json.decode(encoded)), PodTemplate)
 
 
 def annotated(metadata: ObjectMeta, annotation: str) -> dict[str, Any]:
