@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import ExitStack
 
 import pytest
 from tests.apiserver.running import Api, config_map
+from tests.apiserver.test_fairness import raw
 
 from wharfinger.api.yaml_reader import MAX_REQUEST_NODES, BadYaml, read_request
 from wharfinger.store.ledger import MAX_OBJECT
@@ -171,6 +173,63 @@ def test_a_stored_object_has_a_size_limit(api: Api, namespace: str) -> None:
 def test_json_of_brackets_is_refused(tenant: Api, body: bytes) -> None:
     answer = tenant.ask("POST", REVIEW, body)
     assert (answer.status, answer.message) == (413, "Request entity too large: too many lists and objects")
+
+
+BULK: dict[str, tuple[str, bytes, int, str]] = {
+    "large numbers": ("application/json", b'{"x":[' + b"1e308," * 400_000 + b"1]}", 413, "too many large numbers"),
+    "small numbers": ("application/json", b'{"x":[' + b"1.5E-307," * 300_000 + b"1]}", 413, "too many large numbers"),
+    "numbers of YAML": (YAML, b'{"x":[' + b"1.5," * 600_000 + b"1]}", 413, "too many numbers"),
+    "repeated fields": ("application/json", b'{"spec":{' + b'"a":1,' * 400_000 + b'"b":1}}', 413, "repeated fields"),
+    "empty fields": (
+        "application/vnd.kubernetes.protobuf",
+        b"k8s\x00" + b"\x0a\x00" * 1_400_000,
+        413,
+        "too many fields",
+    ),
+    "unknown fields": (
+        "application/json",
+        json.dumps({"spec": {f"u{n}": 1 for n in range(150_000)}}).encode(),
+        400,
+        'unknown field "spec.u99"',
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BULK)
+def test_bodies_of_nothing_but_one_thing_take_no_time(tenant: Api, case: str) -> None:
+    """Each would take the server from a tenth of a second to seconds."""
+    media, body, status, message = BULK[case]
+    answer = tenant.ask("POST", f"{REVIEW}?fieldValidation=Strict", body, media=media)
+    assert answer.status == status
+    assert message in answer.message
+    assert len(answer.message) < 5000, "as upstream, a hundred fields are named"
+
+
+def test_numbers_in_text_are_not_counted(api: Api, base: str) -> None:
+    assert api.ask("POST", f"{base}/configmaps", config_map("c", text="1e10 " * 10_000)).status == 201
+
+
+def test_long_selectors_of_reviews_are_not_read(tenant: Api) -> None:
+    selector = {"rawSelector": ",".join(f"a{n}=b" for n in range(250_000))}
+    spec = {"resourceAttributes": {"verb": "list", "resource": "pods", "fieldSelector": selector}}
+    answer = tenant.ask("POST", REVIEW, {"spec": spec})
+    assert (answer.status, answer.json["status"]["allowed"]) == (201, False)
+
+
+def test_responses_that_are_not_read_are_not_copied(api: Api, tenant: Api) -> None:
+    """The published schema has megabytes; a client that asks on many connections and reads none must not multiply it."""
+    asked = f"GET /openapi/v2 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {tenant.token}\r\n\r\n".encode()
+    whole = tenant.ask("GET", "/openapi/v2")
+    with ExitStack() as stack:
+        connections = [stack.enter_context(raw(tenant, asked)) for _ in range(30)]
+        assert api.ask("GET", "/livez").status == 200
+        chosen = connections[7]
+        data = b""
+        while len(data) < len(whole.data):
+            part = chosen.recv(1 << 20)
+            assert part
+            data += part
+        assert data.endswith(whole.data)
 
 
 def test_brackets_in_text_are_not_counted(api: Api, base: str) -> None:

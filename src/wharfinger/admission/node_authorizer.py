@@ -56,12 +56,12 @@ class IndexedReads(Reads, Protocol):
     def changed_since(self, resource: Resource, namespace: str, revision: int) -> Sequence[str] | None: ...
 
 
-class _Spec(msgspec.Struct, gc=False):
+class _BoundSpec(msgspec.Struct, gc=False):
     node_name: str | None = msgspec.field(name="nodeName", default=None)
 
 
 class _OnNode(msgspec.Struct, gc=False):
-    spec: _Spec | None = None
+    spec: _BoundSpec | None = None
 
 
 _decode_node = msgspec.json.Decoder(_OnNode).decode

@@ -7,6 +7,7 @@ import gzip
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Protocol
 
 import msgspec
@@ -312,15 +313,27 @@ def decode(data: bytes, media: str, kind: str = "object") -> Any:
 
 
 def decode_json(data: bytes) -> Any:
-    """Decodes JSON. A body of nothing but brackets would take a hundred times its size in memory, and is refused."""
-    if len(data) > _MAX_COLLECTIONS and data.count(b"[") + data.count(b"{") > _MAX_COLLECTIONS:
-        outside = _JSON_TEXT.sub(b"", data)
-        if outside.count(b"[") + outside.count(b"{") > _MAX_COLLECTIONS:
-            raise TooLarge("Request entity too large: too many lists and objects")
+    """Decodes JSON. A body of nothing but brackets would take a hundred times its size in memory, and one of nothing but
+    numbers with large exponents seconds; these are refused."""
+    if len(data) > _HARMLESS:
+        _check_contents(data)
     return msgspec.json.decode(data)
 
 
+def _check_contents(data: bytes) -> None:
+    """Looks at text in quotes only if the body would be refused with it."""
+    for contents in (data, None):
+        seen = _JSON_TEXT.sub(b"", data) if contents is None else contents
+        brackets = seen.count(b"[") + seen.count(b"{") > _MAX_COLLECTIONS
+        if not brackets and sum(1 for _ in islice(_EXPONENT.finditer(seen), _MAX_EXPONENTS + 1)) <= _MAX_EXPONENTS:
+            return
+    raise TooLarge(f"Request entity too large: too many {'lists and objects' if brackets else 'large numbers'}")
+
+
+_HARMLESS = 16 * 1024  # bytes that may be anything
 _MAX_COLLECTIONS = 100_000
+_MAX_EXPONENTS = 5_000
+_EXPONENT = re.compile(rb"[0-9.][eE][-+]?[0-9]{2}")
 _JSON_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 
@@ -340,8 +353,11 @@ def decode_yaml(data: bytes, before: str, after: str = "") -> Any:
     """Decodes YAML; error messages are put between `before` and `after`."""
     if data[:1] == b"{" and data.count(b"[") + data.count(b"{") <= _MAX_COLLECTIONS:
         # Most clients send JSON as YAML, for example kubectl for server-side apply.
+        _numbers.left = _MAX_NUMBERS
         try:
             return _JSON_OF_YAML.decode(data)
+        except TooLarge:
+            raise
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             pass
     try:
@@ -354,7 +370,21 @@ def decode_yaml(data: bytes, before: str, after: str = "") -> Any:
     return reading.value
 
 
-_JSON_OF_YAML = msgspec.json.Decoder(float_hook=resolve)
+class _Numbers:
+    """Resolves the numbers of one body as YAML does; a body of nothing but numbers would take long, and is refused."""
+
+    left = 0
+
+    def resolve(self, text: str) -> Any:
+        self.left -= 1
+        if self.left < 0:
+            raise TooLarge("Request entity too large: too many numbers")
+        return resolve(text)
+
+
+_MAX_NUMBERS = 20_000  # with a fraction or an exponent
+_numbers = _Numbers()
+_JSON_OF_YAML = msgspec.json.Decoder(float_hook=_numbers.resolve)
 
 
 def _yaml_fault(error: BadYaml) -> str:

@@ -8,13 +8,14 @@ from __future__ import annotations
 import gzip
 import struct
 from base64 import b64encode
+from collections.abc import Iterator
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 import msgspec
 
-from wharfinger.api.errors import BadRequest
+from wharfinger.api.errors import BadRequest, TooLarge
 from wharfinger.api.registry import Document
 from wharfinger.api.schema.definitions import META, definition_name
 from wharfinger.api.times import format_micro_time, format_time
@@ -23,6 +24,7 @@ from wharfinger.apiserver.protobuf_wire import MalformedMessage, fields, signed
 MEDIA = "application/vnd.kubernetes.protobuf"
 _MAGIC = b"k8s\x00"
 _DEEPEST = 64
+_MAX_FIELDS = 60_000  # of a body
 
 _MACHINERY = "io.k8s.apimachinery.pkg."
 _UNKNOWN = _MACHINERY + "runtime.Unknown"
@@ -45,8 +47,26 @@ def _layout() -> dict[str, dict[int, Field]]:
     }
 
 
+class _FieldCount:
+    """The fields of one body. A body of nothing but empty fields would take long, and is refused."""
+
+    def __init__(self) -> None:
+        self.left = _MAX_FIELDS
+
+    def fields(self, data: bytes) -> Iterator[tuple[int, int | bytes]]:
+        for each in fields(data):
+            self.left -= 1
+            if self.left < 0:
+                raise TooLarge("Request entity too large: too many fields")
+            yield each
+
+
+_counted = _FieldCount()  # of the body that is being decoded
+
+
 def decode_protobuf(data: bytes) -> Document:
     """The document of an enveloped object; its apiVersion and kind come from the envelope."""
+    _counted.left = _MAX_FIELDS
     try:
         if data[:4] != _MAGIC:
             raise MalformedMessage("the body does not begin with k8s and a zero byte")
@@ -68,7 +88,7 @@ def _message(name: str, data: bytes, depth: int) -> Document:
         raise MalformedMessage("nested too deeply")
     layout = _layout()[name]
     made: Document = {}
-    for number, raw in fields(data):
+    for number, raw in _counted.fields(data):
         field = layout.get(number)
         if field is not None:
             _put(made, field, raw, depth)
@@ -95,7 +115,7 @@ def _put(made: Document, field: Field, raw: int | bytes, depth: int) -> None:
 
 def _entry(kind: str, data: bytes, depth: int) -> tuple[str, Any]:
     key, value = "", _ZEROES.get(kind, {})
-    for number, raw in fields(data):
+    for number, raw in _counted.fields(data):
         if number == 1:
             key = _bytes(raw).decode()
         elif number == 2:
@@ -182,7 +202,7 @@ def _special(special: str, kind: str, data: bytes, depth: int) -> Any:
 
 def _single_bytes(data: bytes) -> bytes:
     found = b""
-    for number, raw in fields(data):
+    for number, raw in _counted.fields(data):
         if number == 1:
             found = _bytes(raw)
     return found

@@ -22,20 +22,27 @@ def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Field numbers and values: an int for a varint, bytes for anything else."""
     position, end = 0, len(message)
     while position < end:
-        tag, position = _read_varint(message, position)
-        match tag & 7:
-            case 0:
-                value, position = _read_varint(message, position)
-                yield tag >> 3, value
-                continue
-            case 2:
+        tag = message[position]
+        if tag < 0x80:  # most numbers have one byte
+            position += 1
+        else:
+            tag, position = _read_varint(message, position)
+        wire = tag & 7
+        if wire == DELIMITED:
+            if position < end and (size := message[position]) < 0x80:
+                position += 1
+            else:
                 size, position = _read_varint(message, position)
-            case 1:
-                size = 8
-            case 5:
-                size = 4
-            case wire:
-                raise MalformedMessage(f"wire type {wire}")
+        elif wire == VARINT:
+            value, position = _read_varint(message, position)
+            yield tag >> 3, value
+            continue
+        elif wire == FIXED64:
+            size = 8
+        elif wire == FIXED32:
+            size = 4
+        else:
+            raise MalformedMessage(f"wire type {wire}")
         if position + size > end:
             raise MalformedMessage("the message ends in the middle of a field")
         yield tag >> 3, message[position : position + size]

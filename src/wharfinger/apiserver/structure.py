@@ -13,7 +13,7 @@ import msgspec
 from wharfinger.api.errors import BadRequest
 from wharfinger.api.registry import Document, Kind, Registry, Resource
 from wharfinger.api.schema.compiler import JSON_TYPES
-from wharfinger.api.schema.decoding import DecodingWalk, WrongType, in_order, repeated_fields
+from wharfinger.api.schema.decoding import MOST_FAULTS, DecodingWalk, WrongType, in_order, repeated_fields
 from wharfinger.api.schema.definitions import META
 from wharfinger.api.schema.tree import Schema, builtin_schema, definition_schema, schema_of
 
@@ -44,6 +44,7 @@ class Structure:
             repeated, faults = faults, faults + self.prune(document)
             if self._typed and repeated and len(faults) > len(repeated):
                 faults = in_order(body, faults)
+        del faults[MOST_FAULTS:]
         if faults and validation == "Strict":
             raise BadRequest(f"{self._handled()}: strict decoding error: {', '.join(faults)}")
         return faults if validation == "Warn" else []

@@ -24,6 +24,7 @@ _AUTHORIZATION = "authorization.k8s.io"
 _MINIMUM_SECONDS = 10 * 60
 _DEFAULT_SECONDS = 60 * 60
 _MAXIMUM_SECONDS = 1 << 32
+_LONGEST_SELECTOR = 16 * 1024  # characters
 _EXTENDED_SECONDS = 365 * 24 * 60 * 60
 
 
@@ -227,6 +228,8 @@ def _attributes(spec: Document, user: User) -> Attributes:
 def _field_requirements(selector: Document) -> tuple[FieldRequirement, ...]:
     """The field selector of an access review as far as it is understood; the rest only makes a request narrower."""
     if raw := selector.get("rawSelector"):
+        if len(raw) > _LONGEST_SELECTOR:
+            return ()
         try:
             return parse_field_selector(raw)
         except BadSelector:

@@ -15,7 +15,7 @@ _HINDRANCES = (b'"nodeName":', b'"schedulingGates":', b'"deletionTimestamp":')
 _AFTER_BINDING = {"status.nominatedNodeName": ""}  # selectable fields besides the name of the node
 
 
-class _Members(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+class _PodMembers(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     """The members of a pod, none of which are decoded."""
 
     apiVersion: msgspec.Raw  # noqa: N815 - as on the wire
@@ -25,7 +25,7 @@ class _Members(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     status: msgspec.Raw = msgspec.Raw()
 
 
-_decode_members = msgspec.json.Decoder(_Members).decode
+_decode_members = msgspec.json.Decoder(_PodMembers).decode
 
 
 class PodBytes(msgspec.Struct, frozen=True, gc=False):

@@ -10,11 +10,14 @@ from typing import Any
 
 import msgspec
 
+from wharfinger.api.errors import TooLarge
 from wharfinger.api.go_text import json_type, plain
 from wharfinger.api.quantity import REGEX_MESSAGE, BadQuantity, parse_nano
 from wharfinger.api.schema.tree import Schema
 from wharfinger.api.times import BadTime, parse_time
 
+MOST_FAULTS = 100  # unknown and repeated fields that are named, as upstream
+_MAX_SURPLUS = 20_000  # quotes of repeated fields
 _RANGES = {"int32": (-(1 << 31), (1 << 31) - 1), "int64": (-(1 << 63), (1 << 63) - 1)}
 
 
@@ -92,12 +95,14 @@ class DecodingWalk:
             return value
         for key in list(value):
             part = schema.fields.get(key)
-            here = f"{path}.{key}" if path else key
             if part is None:
                 if not schema.preserves and not (self._patch and key.startswith("$")):
-                    self.unknown.append(f'unknown field "{here}"')
+                    if len(self.unknown) < MOST_FAULTS:
+                        self.unknown.append(f'unknown field "{path}.{key}"' if path else f'unknown field "{key}"')
                     del value[key]
-            elif value[key] is None:
+                continue
+            here = f"{path}.{key}" if path else key
+            if value[key] is None:
                 if not self._patch and not part.constraints.nullable:
                     del value[key]
             else:
@@ -187,22 +192,28 @@ def repeated_fields(body: bytes, document: Any) -> list[str]:
     """`duplicate field "…"` for every repeated key of a JSON body.
 
     Decoding keeps the last value, so a body with repeated keys has more quotes than its document; only such a body is
-    parsed again.
+    parsed again. Raises TooLarge for one that nobody sends by mistake.
     """
-    if body.count(b'"') == msgspec.json.encode(document).count(b'"'):
+    surplus = body.count(b'"') - msgspec.json.encode(document).count(b'"')
+    if not surplus:
         return []
+    if surplus > _MAX_SURPLUS:
+        raise TooLarge("Request entity too large: too many repeated fields")
     found: list[str] = []
 
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
         merged: dict[str, Any] = {}
         for key, value in items:
             if key in merged:
-                repeated.setdefault(id(merged), []).append(key)
+                named = repeated.setdefault(id(merged), {})
+                named[key] = None
+                if len(named) >= MOST_FAULTS:
+                    break
             merged[key] = value
         alive.append(merged)  # an id stays unique while its object lives
         return merged
 
-    repeated: dict[int, list[str]] = {}
+    repeated: dict[int, dict[str, None]] = {}
     alive: list[Any] = []
 
     def walk(value: Any, path: str) -> None:
@@ -219,7 +230,7 @@ def repeated_fields(body: bytes, document: Any) -> list[str]:
         walk(json.loads(body, object_pairs_hook=pairs), "")
     except (ValueError, RecursionError):  # accepted by msgspec but not by json: nothing worth reporting
         return []
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(found))[:MOST_FAULTS]
 
 
 def in_order(body: bytes, faults: list[str]) -> list[str]:
