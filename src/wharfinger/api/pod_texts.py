@@ -44,7 +44,7 @@ class _Status(msgspec.Struct, gc=False):
     podIP: str = ""  # noqa: N815
 
 
-class _Members(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+class _IdentifyingMembers(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     apiVersion: Literal["v1"]  # noqa: N815
     kind: Literal["Pod"]
     metadata: _Metadata
@@ -52,7 +52,7 @@ class _Members(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     status: msgspec.Raw
 
 
-_decode_members = msgspec.json.Decoder(_Members).decode
+_decode_members = msgspec.json.Decoder(_IdentifyingMembers).decode
 _decode_status = msgspec.json.Decoder(_Status).decode
 
 
