@@ -97,7 +97,7 @@ class _Problem:
 
     def _allowed(self, pod: MovablePod) -> list[str]:
         trial, tables = self.trial, self.trial.tables
-        prepared = trial.engine.profile(pod.pod).answers_for(pod.pod).prepared
+        prepared = trial.prepared(pod.pod)
         rows = tables.rows if prepared.refusal is None else tables.rows[:0]
         for _, each in active_filters(prepared):
             if each.scope is Scope.NODE:

@@ -49,11 +49,13 @@ def restore_order(trial: Trial, plugin: str) -> Improvement:
 
 def _scores(trial: Trial, pod: MovablePod, plugin: str) -> dict[str, int]:
     """The plugin's score of every node that the pod could run on, its own included."""
+    if all(each.plugin != plugin for each in trial.prepared(pod.pod).scorers):
+        return {}  # it has nothing to say about pods of this shape
     here = trial.at[pod.key]
     trial.engine.remove_pod(*pod.key)
     try:
         rows = trial.rows_for(pod.pod)
-        prepared = trial.engine.profile(pod.pod).answers_for(pod.pod).prepared
+        prepared = trial.prepared(pod.pod)
         for name, scores in final_scores(prepared, rows):
             if name == plugin:
                 return {trial.tables.name(int(row)): int(score) for row, score in zip(rows, scores, strict=True)}

@@ -93,7 +93,7 @@ def _clear(trial: Trial, pod: Pod, questions: int, found: RoomMade) -> bool:
 def _nearest(trial: Trial, pod: Pod) -> list[tuple[float, str, dict[int, int]]]:
     """Nodes that the pod may use, with the resources that they lack; those that lack least first."""
     tables = trial.tables
-    prepared = trial.engine.profile(pod).answers_for(pod).prepared
+    prepared = trial.prepared(pod)
     if prepared.refusal is not None:
         return []
     rows = tables.rows

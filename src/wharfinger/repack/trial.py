@@ -57,7 +57,7 @@ class Trial:
         """Those of the rows on which a pod could run that is on none of them; None if it has to leave its own to find out."""
         if pod.spec.volumes or pod.spec.resource_claims or self.tables.nominated:
             return None
-        prepared = self._prepared(pod)
+        prepared = self.prepared(pod)
         if prepared.refusal is not None or prepared.only is not None or prepared.overlays:
             return None
         filters = [each for _, each in active_filters(prepared)]
@@ -68,13 +68,14 @@ class Trial:
             rows = rows[each.accepts(rows)]
         return rows
 
-    def _prepared(self, pod: Pod) -> PreparedShape:
+    def prepared(self, pod: Pod) -> PreparedShape:
+        """What plugins prepared for pods of this shape."""
         return self.engine.profile(pod).answers_for(pod).prepared
 
     def rows_for(self, pod: Pod) -> Rows:
         """The rows on which a pod that is nowhere could run."""
         self.work += 1
-        prepared = self._prepared(pod)
+        prepared = self.prepared(pod)
         if prepared.refusal is not None:
             return np.empty(0, dtype=np.int64)
         return refusals(self.tables, prepared, pod)[1]
