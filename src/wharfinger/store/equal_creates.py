@@ -45,7 +45,7 @@ class EqualCreates:
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
         self._epoch: tuple[object, ...] = ()
-        self._seen: set[int] = set()  # hashes of writes of the epoch
+        self._seen: set[int] = set()  # hashes of documents that were written in the epoch
         self._known: dict[tuple[object, ...], _NewPod] = {}  # of the epoch
         self._bytes = 0  # of requests and outcomes
 
@@ -65,12 +65,13 @@ class EqualCreates:
             document = {**document, "metadata": {**metadata, "name": ""}}
         elif not prefix or type(prefix) is not str:
             return None
-        key = self._key(call, document)
-        if key is None:
+        data = self._repeated(document)
+        if data is None:
             return None
+        key = self._key(call, data)
         known = self._known.get(key)
         if known is None:
-            call.repeats = self._repeatable(call, key, document)
+            call.repeats = RepeatableWrite(key, document, len(call.audit or ()))
             return None
         return self._writer.create_equal(call, name or "", prefix or "", known.data, known.labels, known.fields)
 
@@ -84,8 +85,9 @@ class EqualCreates:
         if stored.name.encode() not in rest and stored.uid.encode() not in rest and len(rest) < len(stored.data):
             self._remember(write, _NewPod(rest, stored.labels, stored._fields))
 
-    def _key(self, call: Call, document: Document) -> tuple[object, ...] | None:
-        """What the outcome of a write depends on; None if that is too long, or cannot be encoded."""
+    def _repeated(self, document: Document) -> bytes | None:
+        """The JSON of a document that was written before in this epoch. None for the first of such writes, since to
+        remember it takes time, which is lost if all writes differ; and for one that is too long or cannot be encoded."""
         self._begin_epoch()
         try:
             data = encode(document)
@@ -93,6 +95,14 @@ class EqualCreates:
             return None
         if len(data) > _LONGEST:
             return None
+        mark = hash(data)
+        if mark in self._seen:
+            return data
+        self._seen.add(mark)
+        return None
+
+    def _key(self, call: Call, data: bytes) -> tuple[object, ...]:
+        """What the outcome of a write depends on."""
         user = call.user
         manager = call.options.get("fieldManager")
         extra = tuple(user.extra.items()) if user.extra else ()
@@ -107,14 +117,6 @@ class EqualCreates:
             self._epoch, self._bytes = epoch, 0
             self._known.clear()
             self._seen.clear()
-
-    def _repeatable(self, call: Call, key: tuple[object, ...], document: Document) -> RepeatableWrite | None:
-        """None for the first of such writes: to remember it takes time, which is lost if all writes differ."""
-        seen = hash(key)
-        if seen in self._seen:
-            return RepeatableWrite(key, document, len(call.audit or ()))
-        self._seen.add(seen)
-        return None
 
     def _remember(self, write: RepeatableWrite, outcome: _NewPod) -> None:
         self._begin_epoch()

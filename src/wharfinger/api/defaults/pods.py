@@ -369,13 +369,11 @@ def _pod_level_resources(document: Document, spec: Document) -> None:
 def _qos(document: Document) -> str:
     """The QoS class of a pod."""
     spec = child(document, "spec")
-    data = _as_json(
-        [
-            spec.get("resources"),
-            *(each.get("resources") for each in children(spec, "containers")),
-            *(each.get("resources") for each in children(spec, "initContainers")),
-        ]
-    )
+    parts = [spec.get("resources")]
+    for name in ("containers", "initContainers"):
+        if name in spec:
+            parts += [each.get("resources") for each in children(spec, name)]
+    data = _as_json(parts)
     found = _qos_known.get(data)
     if found is not None:
         return found
