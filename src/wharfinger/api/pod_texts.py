@@ -28,7 +28,7 @@ _encode = msgspec.json.Encoder().encode
 _decode = cast("Any", msgspec.json.Decoder()).decode
 
 
-class _Metadata(msgspec.Struct, gc=False):
+class _IdentifyingMetadata(msgspec.Struct, gc=False):
     name: str
     namespace: str
     uid: str
@@ -36,24 +36,24 @@ class _Metadata(msgspec.Struct, gc=False):
     deletionTimestamp: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET  # noqa: N815
 
 
-class _Spec(msgspec.Struct, gc=False):
+class _BoundSpec(msgspec.Struct, gc=False):
     nodeName: str  # noqa: N815
 
 
-class _Status(msgspec.Struct, gc=False):
+class _AddressedStatus(msgspec.Struct, gc=False):
     podIP: str = ""  # noqa: N815
 
 
 class _IdentifyingMembers(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     apiVersion: Literal["v1"]  # noqa: N815
     kind: Literal["Pod"]
-    metadata: _Metadata
-    spec: _Spec
+    metadata: _IdentifyingMetadata
+    spec: _BoundSpec
     status: msgspec.Raw
 
 
 _decode_members = msgspec.json.Decoder(_IdentifyingMembers).decode
-_decode_status = msgspec.json.Decoder(_Status).decode
+_decode_status = msgspec.json.Decoder(_AddressedStatus).decode
 
 
 class PodFront(msgspec.Struct, eq=False):
@@ -170,7 +170,7 @@ class PodTexts:
         return found
 
 
-def _is_plain(metadata: _Metadata, node: str, address: str) -> bool:
+def _is_plain(metadata: _IdentifyingMetadata, node: str, address: str) -> bool:
     return bool(
         metadata.namespace
         and metadata.deletionTimestamp is msgspec.UNSET
