@@ -129,6 +129,7 @@ class Embedded:
         """Kills all its processes at once, as a power failure would end them; nothing if it does not run."""
         if self._process is None or self._process.poll() is not None:
             return
+        os.kill(self._process.pid, signal.SIGSTOP)  # it starts nothing more that would be missed
         everything = processes(self._process.pid)
         for each in reversed(everything):  # its own process last: when that ends, the others are asked to stop
             with suppress(ProcessLookupError):
