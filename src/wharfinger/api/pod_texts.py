@@ -36,7 +36,7 @@ class _IdentifyingMetadata(msgspec.Struct, gc=False):
     deletionTimestamp: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET  # noqa: N815
 
 
-class _BoundSpec(msgspec.Struct, gc=False):
+class _RunningSpec(msgspec.Struct, gc=False):
     nodeName: str  # noqa: N815
 
 
@@ -48,7 +48,7 @@ class _IdentifyingMembers(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     apiVersion: Literal["v1"]  # noqa: N815
     kind: Literal["Pod"]
     metadata: _IdentifyingMetadata
-    spec: _BoundSpec
+    spec: _RunningSpec
     status: msgspec.Raw
 
 
