@@ -82,7 +82,7 @@ def _inside(value: Any) -> Iterable[Any]:
 
 
 SCALAR = SizeBound()
-_UNKNOWN = SizeBound(1024, 1024, 1024, 4096)  # of the result of a function that reads from elsewhere
+_UNKNOWN = SizeBound(64, 64, 64, 4096)  # of what a function reads from elsewhere: the scores of a cluster
 
 
 def _largest(bounds: list[SizeBound]) -> SizeBound:

@@ -112,3 +112,10 @@ def test_an_expression_that_is_expensive_on_many_clusters_matches_none_of_them()
     assert fleets[1].matching(expensive, 0.0).sum() == 1
     assert fleets[500].matching(expensive, 0.0).sum() == 0
     assert fleets[500].matching(Selector(expressions=(nested(2),)), 0.0).sum() == 500
+
+
+def test_scores_can_be_looked_at_on_any_number_of_clusters() -> None:
+    cluster = bind_cluster({"metadata": {"name": "c"}, "spec": {}}, lambda resource: [{"name": "demo", "value": 90}])
+    expression = cluster_expression("managedCluster.scores('demo').filter(s, s.name == 'demo').all(e, e.value > 80)")
+    assert expression.cost(cluster) <= cost_per_cluster(1_000_000)
+    assert expression.matches(cluster)

@@ -98,9 +98,11 @@ class PlacementCache:
     def put_placement(self, placement: Placement, *, ours: bool = False) -> None:
         """`ours`: the response to our own write, which needs no new decision."""
         key = placement.metadata.key
+        old = self.placements.get(key)
+        if ours and (old is None or old.metadata.uid != placement.metadata.uid):
+            return  # deleted before the response came
         if not self._newer("placement", key, placement.metadata.resource_version):
             return
-        old = self.placements.get(key)
         self.placements[key] = placement
         respecified = (
             old is None
@@ -147,7 +149,10 @@ class PlacementCache:
 
     def remove_page(self, page: PlacementDecision, *, ours: bool = False) -> None:
         key = page.metadata.key
-        if not ours:
+        if ("page", key) in self._writing:
+            # The response to our write, which is older than the deletion, must not bring the page back.
+            self._newer("page", key, page.metadata.resource_version)
+        elif not ours:
             self._versions.pop(("page", key), None)
         self.fleet.remove_decision(*key)
         owner = self._owners.get(key)
