@@ -36,10 +36,10 @@ def running(cluster: Cluster) -> Iterator[None]:
         cluster.wharf(
             "nodes", "--count", "2", "--prefix", "reserved", "--label", "pool=reserved", name="nodes-reserved"
         ),
-        cluster.wharf("scheduler", "--no-leader-elect"),
         cluster.wharf("controllers", "--controllers", "reservation,reservationset,podmigration"),
     ]
     cluster.until(lambda: len(ready_nodes(cluster)) == 2, "two nodes are ready and without taints")
+    started.append(cluster.wharf("scheduler", "--no-leader-elect"))
     yield
     for process in started:
         assert cluster.end(process) == 0

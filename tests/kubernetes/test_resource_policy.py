@@ -38,9 +38,9 @@ def running(cluster: Cluster) -> Iterator[None]:
         cluster.wharf("nodes", "--count", "2", "--prefix", pool, "--label", f"pool={pool}", name=f"nodes-{pool}")
         for pool in ("static", "spot")
     ]
-    started.append(cluster.wharf("scheduler", "--no-leader-elect"))
     started.append(cluster.wharf("controllers", "--controllers", "resourcepolicy"))
     cluster.until(lambda: len(ready_nodes(cluster)) == 4, "four nodes are ready and without taints")
+    started.append(cluster.wharf("scheduler", "--no-leader-elect"))
     yield
     for process in started:
         assert cluster.end(process) == 0
