@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -80,7 +81,7 @@ def _default(schema: dict[str, Any]) -> str:
     if "default" not in schema:
         return ""
     value = schema["default"]
-    return str(value).lower() if isinstance(value, bool) else str(value) if value != "" else '""'
+    return value if value and isinstance(value, str) else json.dumps(value, separators=(",", ":"))
 
 
 def _description(schema: dict[str, Any]) -> str:
