@@ -6,7 +6,7 @@ from itertools import combinations, product
 from typing import Any
 
 import pytest
-from tests.repack.worlds import Amounts, inputs, node, pod, random_cluster, replica_set, sizes
+from tests.repack.worlds import Amounts, budget, inputs, node, pod, random_cluster, replica_set, sizes
 from tests.support import require_module
 
 from wharfinger.repack.finding import RepackOptions
@@ -96,21 +96,15 @@ def test_a_pod_moves_out_of_the_way() -> None:
 def test_what_stands_in_the_way_is_told() -> None:
     kept = pod("kept-0", "a", 100, 100, owner="kept")
     kept["metadata"]["annotations"] = {"karpenter.sh/do-not-disrupt": "true"}
-    budget = {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": {"name": "all", "namespace": "default", "uid": "uid-all"},
-        "spec": {"minAvailable": "100%", "selector": {"matchLabels": {"app": "held"}}},
-    }
     objects = [
-        *(node("a", 4000, 8000), node("b", 4000, 8000), budget),
+        *(node("a", 4000, 8000), node("b", 4000, 8000), budget("held", "100%")),
         *(replica_set("kept", 1, 100, 100), kept),
         *(replica_set("held", 1, 100, 100), pod("held-0", "b", 100, 100, owner="held")),
     ]
     found = plan(objects, 1)
     assert not found.reached
     assert "karpenter.sh/do-not-disrupt" in " ".join(found.blocked)
-    assert "PodDisruptionBudget default/all allows no disruption" in " ".join(found.blocked)
+    assert "PodDisruptionBudget default/held allows no disruption" in " ".join(found.blocked)
 
 
 def test_costly_pods_stay() -> None:
@@ -125,6 +119,20 @@ def test_costly_pods_stay() -> None:
     found = plan(objects, 1)
     assert found.freed == ["b"]
     assert (found.cost, found.bound, len(found.moves)) == (2, 2, 2)
+
+
+def test_pods_whose_budget_allows_more_move_first() -> None:
+    objects = [
+        *(node("a", 4000, 8000), node("b", 4000, 8000), node("c", 4000, 8000)),
+        *(replica_set("tight", 2, 100, 100), replica_set("loose", 4, 100, 100), budget("tight", 1), budget("loose", 1)),
+        *(pod("tight-0", "a", 100, 100, owner="tight"), pod("loose-0", "b", 100, 100, owner="loose")),
+        pod("tight-1", "c", 100, 100, owner="tight"),
+        *(pod(f"loose-{number}", "c", 100, 100, owner="loose") for number in range(1, 4)),
+    ]
+    found = plan(objects, 1)
+    assert found.reached and found.optimal
+    assert (found.freed, found.cost, found.bound) == (["b"], 1, 1)
+    assert found.document()["budgets"] == [{"name": "default/loose", "moves": 1, "allowed": 3}]
 
 
 def test_a_cost_that_is_no_number_is_refused() -> None:

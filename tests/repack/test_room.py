@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.repack.worlds import inputs, node, pod, replica_set
+from tests.repack.worlds import budget, inputs, node, pod, replica_set
 
 from wharfinger.repack.finding import RepackOptions
 from wharfinger.repack.plans import RepackGoal
@@ -33,6 +33,56 @@ def test_a_pod_that_no_move_helps_is_told() -> None:
     found = repack(inputs(objects), ROOM, RepackOptions())
     assert not found.reached
     assert found.blocked == ["default/huge: it fits on no node, even an empty one"]
+
+
+def test_of_equal_pods_the_one_moves_whose_budget_allows_more() -> None:
+    objects = [
+        *(node("a", 4000, 8000), node("b", 4000, 8000)),
+        *(
+            replica_set("loose", 3, 1500, 100),
+            budget("loose", 1),
+            replica_set("close", 1, 1500, 100),
+            budget("close", 0),
+        ),
+        *(pod("close-0", "a", 1500, 100, owner="close"), pod("loose-0", "a", 1500, 100, owner="loose")),
+        *(pod(f"loose-{number}", "b", 1100, 100, owner="loose") for number in (1, 2)),
+        pod("waits", "", 2500, 100),
+    ]
+    found = repack(inputs(objects), ROOM, RepackOptions())
+    assert [move.pod for move in found.moves] == ["default/loose-0"]
+    assert found.document()["budgets"] == [{"name": "default/loose", "moves": 1, "allowed": 2}]
+
+
+def test_a_workload_gets_room_for_all_its_waiting_pods() -> None:
+    objects = [
+        *(node("a", 4000, 8000), node("b", 4000, 8000), node("c", 4000, 8000)),
+        replica_set("small", 2, 1000, 100),
+        *(pod(f"small-{name}", name, 1000, 100, owner="small") for name in ("a", "b")),
+        *(replica_set("other", 1, 1000, 100), pod("other-c", "c", 1000, 100, owner="other")),
+        replica_set("big", 2, 3500, 100),
+        *(pod(f"big-{number}", "", 3500, 100, owner="big") for number in range(2)),
+        pod("alone", "", 3500, 100),
+    ]
+    goal = RepackGoal(room=True, room_for=("replicaset/default/big",))
+    found = repack(inputs(objects), goal, RepackOptions(proof=False))
+    assert found.reached, found.blocked
+    assert {"default/big-0", "default/big-1"} <= found.started.keys()
+    assert "default/alone" not in found.started
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("replicaset/default/none", "there is no ReplicaSet default/none"),
+        ("replicaset/default/idle", "no pod of ReplicaSet default/idle waits for a node"),
+        ("node/default/a", "want NAMESPACE/POD, or KIND/NAMESPACE/NAME of a workload"),
+        ("replicaset/default/", "want NAMESPACE/POD, or KIND/NAMESPACE/NAME of a workload"),
+    ],
+)
+def test_a_workload_without_waiting_pods_is_refused(text: str, message: str) -> None:
+    goal = RepackGoal(room=True, room_for=(text,))
+    with pytest.raises(BadInput, match=message):
+        repack(inputs([node("a", 4000, 8000), replica_set("idle", 0, 100, 100)]), goal, RepackOptions())
 
 
 def test_a_pod_that_does_not_wait_is_refused() -> None:

@@ -59,6 +59,16 @@ def replica_set(name: str, replicas: int, cpu: int, memory: int) -> dict[str, An
     }
 
 
+def budget(app: str, available: int | str) -> dict[str, Any]:
+    """A PodDisruptionBudget of the pods of a ReplicaSet."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": app, "namespace": "default", "uid": f"uid-budget-{app}"},
+        "spec": {"minAvailable": available, "selector": {"matchLabels": {"app": app}}},
+    }
+
+
 def random_cluster(seed: int, nodes: int, load: float) -> list[dict[str, Any]]:
     """Nodes of three sizes, filled at random up to the load."""
     source = random.Random(seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -12,7 +13,7 @@ from wharfinger.repack.cp_sat import free_nodes_optimally
 from wharfinger.repack.freeing import Effort, free_nodes
 from wharfinger.repack.improving import defragment, even_zones, restore_order
 from wharfinger.repack.movable import as_new, sort_pods
-from wharfinger.repack.plans import RepackGoal, RepackMove, RepackPlan
+from wharfinger.repack.plans import BudgetUse, RepackGoal, RepackMove, RepackPlan
 from wharfinger.repack.room import make_room
 from wharfinger.repack.saving import free_dearest
 from wharfinger.repack.trial import Step, Trial
@@ -49,8 +50,24 @@ def find_plan(engine: Engine, pods: Iterable[Pod], goal: RepackGoal, options: Re
     Raises BadGoal if nodes or pods that the goal names do not exist, and BadCost."""
     trial = Trial(engine, sort_pods(engine, alone=options.alone))
     if goal.improves:
-        return _improve(trial, goal)
-    return _room(trial, pods, goal, options) if goal.room else _free(trial, goal, options)
+        found = _improve(trial, goal)
+    else:
+        found = _room(trial, pods, goal, options) if goal.room else _free(trial, goal, options)
+    found.budgets = _budgets(trial, found.moves)
+    return found
+
+
+def _budgets(trial: Trial, moves: Iterable[RepackMove]) -> list[BudgetUse]:
+    """The budgets that cover pods of the moves, those first that allow the fewest of theirs at a time."""
+    moved = {move.pod for move in moves}
+    allowed, counts = dict[str, int](), Counter[str]()
+    for pod in trial.pods.movable.values():
+        if pod.name in moved and pod.budget is not None:
+            name = f"{pod.budget.metadata.namespace}/{pod.budget.metadata.name}"
+            allowed[name] = pod.budget.status.disruptions_allowed
+            counts[name] += 1
+    found = [BudgetUse(name, count, allowed[name]) for name, count in counts.items()]
+    return sorted(found, key=lambda each: (-each.moves / each.allowed, each.name))
 
 
 def _free(trial: Trial, goal: RepackGoal, options: RepackOptions) -> RepackPlan:

@@ -45,10 +45,11 @@ def free_nodes(trial: Trial, number: int, names: Sequence[str], effort: Effort) 
     if refusal:
         return FreedNodes(blocked=refusal)
     costs = {name: sum(pod.cost for pod in trial.on[name].values()) for name in candidates}
-    candidates.sort(key=lambda name: (costs[name], name))
+    strains = {name: sum(pod.strain for pod in trial.on[name].values()) for name in candidates}
+    candidates.sort(key=lambda name: (costs[name], strains[name], name))
     search = NodeEmptying(trial, costs, effort)
     found = FreedNodes(bound=-1.0)
-    for chosen in _sets([costs[name] for name in candidates], number, effort.sets):
+    for chosen in _sets([(costs[name], strains[name]) for name in candidates], number, effort.sets):
         freed = [candidates[index] for index in chosen]
         cost = sum(costs[name] for name in freed)
         if found.freed and cost >= found.cost:
@@ -253,24 +254,26 @@ def _greedily(trial: Trial, candidates: Sequence[str], number: int, search: Node
     return FreedNodes(steps, freed, cost, bound)
 
 
-def _sets(costs: Sequence[float], number: int, most: int) -> Iterator[tuple[int, ...]]:
-    """Sets of `number` indices in the order of their total cost; `costs` is sorted."""
+def _sets(weights: Sequence[tuple[float, float]], number: int, most: int) -> Iterator[tuple[int, ...]]:
+    """Sets of `number` indices in the order of their total cost and then of their strain; `weights`, which has both for
+    each index, is sorted."""
     first = tuple(range(number))
-    heap = [(sum(costs[:number]), first)]
+    heap = [(sum(cost for cost, _ in weights[:number]), sum(strain for _, strain in weights[:number]), first)]
     seen = {first}
     for _ in range(most):
         if not heap:
             return
-        total, chosen = heapq.heappop(heap)
+        cost, strain, chosen = heapq.heappop(heap)
         yield chosen
         for place, index in enumerate(chosen):
             after = index + 1
-            if after == len(costs) or after in chosen:
+            if after == len(weights) or after in chosen:
                 continue
             other = (*chosen[:place], after, *chosen[place + 1 :])
             if other not in seen:
                 seen.add(other)
-                heapq.heappush(heap, (total - costs[index] + costs[after], other))
+                (old_cost, old_strain), (new_cost, new_strain) = weights[index], weights[after]
+                heapq.heappush(heap, (cost - old_cost + new_cost, strain - old_strain + new_strain, other))
 
 
 def why_too_few(trial: Trial, number: int, names: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -124,7 +124,7 @@ def _evening(trial: Trial, pods: list[MovablePod], zones: dict[str, str]) -> tup
             if most - least < 2:
                 break
             closed = trial.mask(name for name in trial.tables.row_of if zones.get(name) != empty)
-            for pod in sorted(pods, key=lambda each: (each.cost, each.key)):
+            for pod in sorted(pods, key=lambda each: (each.cost, each.strain, each.key)):
                 if zones.get(trial.at[pod.key]) == full and len(rows := trial.targets(pod, closed)):
                     return pod, trial.fullest(pod.pod, rows)
     return None

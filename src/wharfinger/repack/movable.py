@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -44,10 +44,16 @@ class MovablePod:
     node: str
     cost: float = 1.0
     recreated: bool = True  # by a controller
+    budget: PodDisruptionBudget | None = None  # the one that covers it
 
     @property
     def name(self) -> str:
         return f"{self.key[0]}/{self.key[1]}"
+
+    @property
+    def strain(self) -> float:
+        """The part of what its budget allows that the move takes. Of plans that cost the same, the one with less is better."""
+        return 0.0 if self.budget is None else 1 / self.budget.status.disruptions_allowed
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +82,20 @@ def sort_pods(engine: Engine, *, alone: bool = True) -> RepackedPods:
         pod = placed.pod
         if _stays_with_node(pod):
             continue
-        why = _why_fixed(pod, budgets)
+        covering = _covering(pod, budgets)
+        why = _why_fixed(pod, covering)
         if not why and not alone and _controller(pod) is None:
             why = "no controller would create it again"
         if why:
             fixed[placed.key] = FixedPod(placed.key, placed.node_name, why, _title(pod))
             continue
         movable[placed.key] = MovablePod(
-            placed.key, as_new(pod, records, engine), placed.node_name, cost_of(pod), _controller(pod) is not None
+            placed.key,
+            as_new(pod, records, engine),
+            placed.node_name,
+            cost_of(pod),
+            _controller(pod) is not None,
+            next(iter(covering), None),
         )
     return RepackedPods(movable, fixed)
 
@@ -129,7 +141,7 @@ def _stays_with_node(pod: Pod) -> bool:
     return any(owner.controller and owner.kind in ("DaemonSet", "Node") for owner in pod.metadata.owner_references)
 
 
-def _why_fixed(pod: Pod, budgets: _Budgets) -> str:
+def _why_fixed(pod: Pod, budgets: Sequence[PodDisruptionBudget]) -> str:
     if isinstance(pod, StandIn):
         return "it keeps room there"
     if pod.metadata.deletion_timestamp:
@@ -137,7 +149,7 @@ def _why_fixed(pod: Pod, budgets: _Budgets) -> str:
     for name, text in _KEEPS.items():
         if pod.metadata.annotations.get(name) == text:
             return f"it has the annotation {name}: {text}"
-    return _budget_fault(pod, budgets)
+    return _budget_fault(budgets)
 
 
 def _compiled(budgets: Iterable[PodDisruptionBudget]) -> _Budgets:
@@ -150,11 +162,14 @@ def _compiled(budgets: Iterable[PodDisruptionBudget]) -> _Budgets:
     return found
 
 
-def _budget_fault(pod: Pod, budgets: _Budgets) -> str:
-    """Why the eviction API would refuse to evict the pod for ever; a budget that allows one disruption allows all moves,
-    one after the other."""
+def _covering(pod: Pod, budgets: _Budgets) -> list[PodDisruptionBudget]:
     of_namespace = budgets.get(pod.metadata.namespace, ())
-    covering = [budget for budget, selector in of_namespace if matches(selector, pod.metadata.labels)]
+    return [budget for budget, selector in of_namespace if matches(selector, pod.metadata.labels)]
+
+
+def _budget_fault(covering: Sequence[PodDisruptionBudget]) -> str:
+    """Why the eviction API would refuse to evict a pod for ever; a budget that allows one disruption allows all moves,
+    one after the other."""
     if len(covering) > 1:
         return "more than one PodDisruptionBudget covers it, so it cannot be evicted"
     for budget in covering:

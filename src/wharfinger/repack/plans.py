@@ -58,6 +58,18 @@ class RepackMove:
         return found if self.recreated else {**found, "recreate": True}
 
 
+@dataclass(frozen=True, slots=True)
+class BudgetUse:
+    """A PodDisruptionBudget that covers pods of a plan."""
+
+    name: str  # NAMESPACE/NAME
+    moves: int
+    allowed: int  # disruptions at a time, as things are now
+
+    def document(self) -> Document:
+        return {"name": self.name, "moves": self.moves, "allowed": self.allowed}
+
+
 @dataclass(slots=True)
 class RepackPlan:
     """Moves in an order in which each is possible when its turn comes."""
@@ -73,6 +85,7 @@ class RepackPlan:
     measure: str = ""  # what an improvement counts; less is better
     before: int = 0
     after: int = 0
+    budgets: Sequence[BudgetUse] = ()
     blocked: Sequence[str] = ()
     surprise: str = ""  # what the simulation of the moves did otherwise
 
@@ -103,6 +116,8 @@ class RepackPlan:
             found["improved"] = {"measure": self.measure, "before": self.before, "after": self.after}
         if self.goal.room:
             found["started"] = self.started
+        if self.budgets:
+            found["budgets"] = [budget.document() for budget in self.budgets]
         if self.blocked:
             found["blocked"] = list(self.blocked)
         if self.surprise:

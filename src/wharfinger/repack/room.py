@@ -65,16 +65,16 @@ def _start(trial: Trial, pod: Pod, node: str, found: RoomMade) -> None:
 def _clear(trial: Trial, pod: Pod, questions: int, found: RoomMade) -> bool:
     """Moves as few pods as possible from one node, so that the pod fits there."""
     nodes = _nearest(trial, pod)
-    best: tuple[float, str, list[tuple[MovablePod, str]]] | None = None
+    best: tuple[tuple[float, float], str, list[tuple[MovablePod, str]]] | None = None
     for count in range(1, _MOST + 1):
         for _, node, lacking in nodes:
             for leaving in _leaving(trial, node, lacking, count):
-                cost = sum(each.cost for each in leaving)
-                if best is not None and cost >= best[0]:
+                weight = (sum(each.cost for each in leaving), sum(each.strain for each in leaving))
+                if best is not None and weight >= best[0]:
                     continue
                 moved = _try(trial, pod, node, leaving)
                 if moved is not None:
-                    best = (cost, node, moved)
+                    best = (weight, node, moved)
                     break
                 if trial.work > questions:
                     break
@@ -111,7 +111,7 @@ def _nearest(trial: Trial, pod: Pod) -> list[tuple[float, str, dict[int, int]]]:
 
 def _leaving(trial: Trial, node: str, lacking: dict[int, int], count: int) -> Iterator[tuple[MovablePod, ...]]:
     """Combinations of pods on the node that give back what is lacking, the smallest pods first."""
-    pods = sorted(trial.on[node].values(), key=lambda each: (each.cost, trial.size(each), each.key))
+    pods = sorted(trial.on[node].values(), key=lambda each: (each.cost, each.strain, trial.size(each), each.key))
     charges = {each.key: dict(trial.charge(each.pod)) for each in pods}
     for tried, leaving in enumerate(combinations(pods, count)):
         if tried > _TRIED:

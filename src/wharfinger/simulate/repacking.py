@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from wharfinger.client.interface import Client
 from wharfinger.client.memory import gc_rare
 from wharfinger.repack.finding import BadGoal, RepackOptions, find_plan
 from wharfinger.repack.jobs import KIND
@@ -14,6 +17,7 @@ from wharfinger.simulate.cluster import SimulatedCluster
 from wharfinger.simulate.inputs import BadInput, Inputs
 from wharfinger.simulate.repack_proof import prove
 from wharfinger.simulate.simulation import SimulationOptions, apply_manifests, prepare
+from wharfinger.simulate.workloads import pods_of_workload
 
 
 def repack(cluster: Inputs, goal: RepackGoal, options: RepackOptions) -> RepackPlan:
@@ -38,6 +42,7 @@ async def _repack(world: SimulatedCluster, cluster: Inputs, goal: RepackGoal, op
     scheduler = Scheduler(client, world.clock, configuration, world.registry, SchedulerOptions(seed=options.seed))
     await scheduler.load()
     try:
+        goal = await _with_pods(world, client, goal)
         found = find_plan(scheduler.engine, scheduler.pods(), goal, options)
     except BadGoal as error:
         raise BadInput(error.problems) from error
@@ -48,3 +53,27 @@ async def _repack(world: SimulatedCluster, cluster: Inputs, goal: RepackGoal, op
     if options.proof and found.moves and found.reached and world.registry.find(KIND) is not None:
         found.surprise = await prove(world, found.moves, options.progress)
     return found
+
+
+async def _with_pods(world: SimulatedCluster, client: Client, goal: RepackGoal) -> RepackGoal:
+    """The goal with the pods that wait in place of workloads. Raises BadInput."""
+    names: list[str] = []
+    for text in goal.room_for:
+        word, _, rest = text.partition("/")
+        namespace, slash, name = rest.partition("/")
+        if not slash:
+            names.append(text)
+            continue
+        kind = world.registry.find(word)
+        if kind is None or not kind.pod_template or not namespace or not name:
+            form = "NAMESPACE/POD, or KIND/NAMESPACE/NAME of a workload such as deployment/shop/web"
+            raise BadInput([f"--room-for: want {form}, not {text!r}"])
+        workload = world.store.peek(kind.storage, name, namespace)
+        if workload is None:
+            raise BadInput([f"--room-for: there is no {kind.kind} {namespace}/{name}"])
+        pods = await pods_of_workload(client, workload.document())
+        waiting = [f"{namespace}/{pod.metadata.name}" for pod in pods if not pod.spec.node_name]
+        if not waiting:
+            raise BadInput([f"--room-for: no pod of {kind.kind} {namespace}/{name} waits for a node"])
+        names += waiting
+    return replace(goal, room_for=tuple(dict.fromkeys(names)))

@@ -98,7 +98,7 @@ async def explain_workload(
     from wharfinger.scheduler.scheduler import Scheduler, SchedulerOptions
 
     workload = await client.get(kind.storage, name, namespace)
-    pods = await _pods_of(client, workload)
+    pods = await pods_of_workload(client, workload)
     nodes = (await client.list(NODES, view=Node)).items if kind.kind == "DaemonSet" else []
     wanted, lacking, notes = _wanted(kind.kind, workload, pods, nodes)
     imagined, refusal = await _imagined(client, kind, workload, lacking)
@@ -136,7 +136,7 @@ def _by_node(names: Iterable[str]) -> dict[str, int]:
     return dict(sorted(Counter(names).items()))
 
 
-async def _pods_of(client: Client, workload: Document) -> list[Pod]:
+async def pods_of_workload(client: Client, workload: Document) -> list[Pod]:
     """The unfinished pods of a workload, those of its ReplicaSets included."""
     namespace, owners = workload["metadata"]["namespace"], {workload["metadata"]["uid"]}
     if workload["kind"] == "Deployment":

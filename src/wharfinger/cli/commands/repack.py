@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 @click.option("--free-all", is_flag=True, help="Free all nodes that --nodes selects.")
 @click.option("--nodes", "selector", default="", metavar="SELECTOR", help="Only free nodes with these labels.")
 @click.option("--room", is_flag=True, help="Make room for all pods that wait for a node.")
-@click.option("--room-for", multiple=True, metavar="NAMESPACE/POD", help="Make room for this pod. Can be repeated.")
+@click.option(
+    "--room-for",
+    multiple=True,
+    metavar="[KIND/]NAMESPACE/NAME",
+    help="Make room for this pod, or for the pods of this workload that wait. Can be repeated.",
+)
 @click.option("--restore-order", is_flag=True, help="Move pods to better units of their ResourcePolicies.")
 @click.option("--even-zones", is_flag=True, help="Even out how many pods of a workload each zone has.")
 @click.option("--defragment", metavar="RESOURCE", default="", help="Gather what uses a resource on fewer nodes.")
@@ -73,6 +78,7 @@ def command(
       wharf repack --free-nodes 3 --cluster cluster.json.gz
       wharf repack --free-all --nodes pool=spot --cluster cluster.json.gz -o markdown
       wharf repack --room-for ml/train-0
+      wharf repack --room-for deployment/shop/web
       wharf repack --save-cost --prices prices.csv --cluster cluster.json.gz
       wharf repack --free-nodes 3 --apply --at-once 2
     """
@@ -242,11 +248,14 @@ def _headline(found: RepackPlan) -> str:
 
 
 def _remarks(found: RepackPlan) -> list[str]:
+    from wharfinger.api.wording import counted, listed
+
     remarks = list(found.blocked)
     alone = [move.pod for move in found.moves if not move.recreated]
     if alone:
-        from wharfinger.api.wording import listed
-
         remarks.append(f"No controller creates {listed(alone, 5)} again: do so yourself after the eviction.")
+    for budget in found.budgets:
+        name = f"PodDisruptionBudget {budget.name}"
+        remarks.append(f"{name} covers {counted(budget.moves, 'move')} and allows {budget.allowed} at a time.")
     remarks += [f"{pod} starts on {node}" for pod, node in found.started.items()]
     return remarks
