@@ -1,4 +1,4 @@
-"""`wharf bench simulate`: processor time and memory of `wharf simulate` and `wharf plan` on a generated cluster."""
+"""`wharf bench simulate`: processor time and memory of `wharf simulate`, `plan` and `repack` on a generated cluster."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ from wharfinger.cli.options import output_option
 @output_option("table", "json")
 @baseline_options
 def command(nodes: int, deployments: int, replicas: int, output: str) -> Results:
-    """Measure `wharf simulate` of Deployments until idle, and `wharf plan --drain` of a node once their pods run.
+    """Measure `wharf simulate` of Deployments until idle; and, once their pods run, `wharf plan --drain` of a node and
+    `wharf repack --free-nodes` of one node in 50, with the proof of its moves.
 
     Each command runs in a process of its own, start included.
     """
     from wharfinger.bench.support.deployments import manifests, snapshot
     from wharfinger.cli.output import emit, table
 
-    pods = deployments * replicas
+    pods, freed = deployments * replicas, str(max(1, nodes // 50))
     with tempfile.TemporaryDirectory() as folder:
         written, running = Path(folder, "manifests.json"), Path(folder, "snapshot.json")
         written.write_bytes(manifests(nodes, deployments, replicas))
@@ -38,6 +39,7 @@ def command(nodes: int, deployments: int, replicas: int, output: str) -> Results
         results = [
             _measured("simulate", pods, ("simulate", "-f", str(written)), (0,)),
             _measured("plan --drain", pods, ("plan", "--drain", "n00000", "--cluster", str(running)), (0, 2)),
+            _measured("repack", pods, ("repack", "--free-nodes", freed, "--cluster", str(running)), (0,)),
         ]
     if output == "json":
         emit(results, output, kind="Benchmark")
