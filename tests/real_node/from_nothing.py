@@ -62,7 +62,7 @@ class NodeCluster(Cluster):
         subprocess.run(["ip", "address", "replace", f"{ADDRESS}/32", "dev", "lo"], check=True)
         files = str(self.folder)
         more = ["--bind-address", "0.0.0.0", "--advertise-address", ADDRESS, "--endpoint-reconciler-type", "lease"]
-        more += ["--service-cluster-ip-range", SERVICES, "--authorization-mode", "Node"]
+        more += ["--service-cluster-ip-range", SERVICES]
         more += ["--enable-admission-plugins", "NodeRestriction"]
         more += ["--kubelet-client-certificate", f"{files}/kubelet-client.crt"]
         more += ["--kubelet-client-key", f"{files}/kubelet-client.key"]
