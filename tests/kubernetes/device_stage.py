@@ -6,7 +6,6 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from tests.kubernetes.cluster import Cluster
@@ -35,7 +34,7 @@ RESOURCES = {
 ALL_PODS, ALL_CLAIMS = "/api/v1/pods", "/apis/resource.k8s.io/v1/resourceclaims"
 OBSERVED = ("DeviceClass", "DeviceTaintRule", "ResourceSlice")
 BEING_ALLOCATED = "is in the process of being allocated"  # for another pod: this one is tried again when that is done
-PATIENCE = 40.0
+PATIENCE = 120.0  # seconds; a pod that nothing wakes is retried after 300
 
 
 class Seen:
@@ -80,10 +79,6 @@ class Seen:
         }
         extended = (pod["status"].get("extendedResourceClaimStatus") or {}).get("requestMappings")
         return {"node": node, "devices": devices, "mappings": extended}
-
-
-def _any_bound(names: Iterable[tuple[str, str]], seen: Seen) -> bool:
-    return any(seen.pods[each]["spec"].get("nodeName") for each in names)
 
 
 def key(document: Document) -> tuple[str, str]:
@@ -161,13 +156,14 @@ class DeviceStage:
         ]
         return Seen(*found)
 
-    def until(self, holds: Callable[[Seen], object], what: str, seconds: float = PATIENCE) -> Seen:
-        end = time.monotonic() + seconds
+    def until(self, holds: Callable[[Seen], object], what: str, names: Iterable[object] = ()) -> Seen:
+        """`names` follow `what` in the message."""
+        end = time.monotonic() + PATIENCE
         while True:
             seen = self.seen()
             if holds(seen):
                 return seen
-            assert time.monotonic() < end, f"after {seconds:.0f} s still not: {what}\n{seen.waiting()}"
+            assert time.monotonic() < end, f"after {PATIENCE:.0f} s still not: {what} {[*names]}\n{seen.waiting()}"
             time.sleep(0.05)
 
     def engine(self, seen: Seen) -> Engine:
@@ -189,14 +185,15 @@ class DeviceStage:
         """The cluster when nothing is left to do: claims of ended pods are released, every pod was tried, and those that are
         pending cannot be scheduled. `kept` says that claims may have devices for pods that are pending, which is so after
         failed bindings."""
-        rest = partial(self.all_tried, kept=kept), "every pod was tried, and no claim has devices in vain"
-        seen = self.until(*rest)
-        waiting = self.schedulable(seen)
-        while waiting:
-            self.until(partial(_any_bound, waiting), f"one of {waiting} is bound")  # they may want the same devices
-            seen = self.until(*rest)
-            waiting = self.schedulable(seen)
-        return seen
+        fits: list[tuple[str, str]] = []
+
+        def at_rest(seen: Seen) -> bool:
+            # Asked anew each time: of pods that want the same device, one gets it, and the others no longer fit.
+            tried = self.all_tried(seen, kept=kept)
+            fits[:] = self.schedulable(seen) if tried else []
+            return tried and not fits
+
+        return self.until(at_rest, "every pod was tried, no claim has devices in vain, and none of these fits:", fits)
 
     def schedulable(self, seen: Seen) -> list[tuple[str, str]]:
         pending = [name for name, pod in seen.pods.items() if not pod["spec"].get("nodeName")]

@@ -124,7 +124,7 @@ def test_lost_answers_and_restarts_give_no_device_twice(alone: Cluster, seed: in
             ended = [pod["metadata"] for pod in seen.pods.values() if pod["spec"].get("nodeName")][step::3]
             for metadata in ended:
                 stage.delete("Pod", metadata["name"], metadata["namespace"])
-        stage.until(lambda seen: scheduler.lost > 0, "an answer is lost", seconds=120)
+        stage.until(lambda seen: scheduler.lost > 0, "an answer is lost")
         scheduler.lose(0.0)
         seen = stage.settled(kept=True)
     finally:
