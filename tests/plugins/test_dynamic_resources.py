@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.scheduler.driver import Driver
 
 from wharfinger.api.errors import Conflict, ServiceUnavailable
 from wharfinger.api.views import Node, Pod, view
@@ -17,7 +18,7 @@ from wharfinger.devices.slices import Slice
 from wharfinger.devices.usage import DeviceUsage
 from wharfinger.engine import Engine
 from wharfinger.framework.events import Action, ClusterEvent
-from wharfinger.framework.prebinding import StepFailed
+from wharfinger.framework.prebinding import StepFailed, Write
 from wharfinger.plugins.dynamic_resources.catalogue import catalogue_of
 from wharfinger.plugins.dynamic_resources.filtering import DevicesPrepared
 
@@ -363,6 +364,19 @@ def test_a_claim_that_the_server_does_not_have_holds_nothing() -> None:
     assert engine.schedule(pod("p", "c")).node is None
     engine.object_gone("ResourceClaim", "default", "gone")
     assert engine.schedule(pod("p", "c")).node == "n0"
+
+
+def test_pods_that_wait_for_the_devices_of_such_a_claim_are_tried_again() -> None:
+    engine = engine_with(slice_of("n0", device("g0")))
+    engine.apply("ResourceClaim", claim("c"))
+    catalogue_of(engine.tables).assume(allocated("gone", "g0", "2"))  # no watch ever reports it
+    driver = Driver(engine=engine)
+    driver.pod(pod("p", "c"))
+    assert driver.schedule() == ["p unschedulable"]
+    driver.now = 1.0
+    assert driver.schedule() == [], "nothing changed"
+    driver.state.object_gone(Write("ResourceClaim", "default", "gone", verb="delete"), driver.now)
+    assert driver.schedule() == ["p scheduled"]
 
 
 def test_a_pod_is_tried_again_when_an_allocation_that_no_watch_reported_is_gone() -> None:

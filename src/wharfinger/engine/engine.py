@@ -400,12 +400,14 @@ class Engine:
             merged |= plugin.pre_bind(pod, node_name)
         return merged
 
-    def object_gone(self, kind: str, namespace: str, name: str) -> None:
-        """The API server says that there is no such object, before a watch does."""
+    def object_gone(self, kind: str, namespace: str, name: str) -> Any | None:
+        """The API server says that there is no such object, before a watch does. Returns it if it was known until now."""
+        known = None
         for profile in self.profiles.values():
             for plugin in profile.plugins.values():
                 if kind in plugin.kinds:
-                    plugin.object_gone(kind, (namespace, name))
+                    known = plugin.object_gone(kind, (namespace, name)) or known
+        return known
 
     def wakes(self, pod: Pod, refused_by: Iterable[str], event: ClusterEvent, profile: str | None = None) -> bool:
         """Whether an event can make a pod schedulable that was refused by these plugins."""

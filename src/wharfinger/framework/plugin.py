@@ -416,8 +416,10 @@ class Plugin:
     def commit(self, pod: Pod) -> None:
         """The pod was bound."""
 
-    def object_gone(self, kind: str, key: ObjectKey) -> None:
-        """The API server says that there is no such object. What watches report comes later."""
+    def object_gone(self, kind: str, key: ObjectKey) -> Any | None:
+        """The API server says that there is no such object. What watches report comes later. Returns the object if it was
+        known until now: its end may let waiting pods in."""
+        return None
 
     def before_binding(self, pod: Pod, node_name: str) -> Preparation | None:
         """What to write and wait for before the assumed pod is bound."""

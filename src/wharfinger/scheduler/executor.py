@@ -199,7 +199,7 @@ class Executor:
     # -- the rest
 
     async def _write(self, work: CarryOut) -> None:
-        if not await self._preparer.write_all(work.writes, self._state.object_gone):
+        if not await self._preparer.write_all(work.writes, lambda write: self._state.object_gone(write, _now())):
             self._state.writes_failed(work.key, _now())
             self.carry_out()
 

@@ -289,9 +289,12 @@ class SchedulingState:
         self.queue.retry(key, now, failed=True)
         self.outbox.append(WAKE)
 
-    def object_gone(self, write: Write) -> None:
-        """There is no object that this write concerns; watches may report that much later."""
-        self.engine.object_gone(write.kind, write.namespace, write.name)
+    def object_gone(self, write: Write, now: float) -> None:
+        """There is no object that this write concerns. Watches may report that much later, or, after a relist, without what
+        the object held, so the items that it can help are retried now."""
+        known = self.engine.object_gone(write.kind, write.namespace, write.name)
+        if known is not None:
+            self.happened(ClusterEvent(write.kind, Action.DELETE, known, None), now)
 
     def room_reserved(self, eviction: Evict) -> None:
         """What the evictions free is kept for the item by other means than its nomination."""

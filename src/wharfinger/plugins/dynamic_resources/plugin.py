@@ -95,9 +95,12 @@ class DynamicResources(Plugin):
     def observe(self, kind: str, old: Any, new: Any) -> None:
         self._catalogue.observe(kind, old, new)
 
-    def object_gone(self, kind: str, key: ObjectKey) -> None:
-        if kind == CLAIM and (claim := self._catalogue.claims.get(key)) is not None:
-            self._catalogue.gone(claim)
+    def object_gone(self, kind: str, key: ObjectKey) -> Any | None:
+        claim = self._catalogue.claims.get(key) if kind == CLAIM else None
+        if claim is None:
+            return None
+        self._catalogue.gone(claim)
+        return claim.document
 
     # -- stand-ins, which hold devices, and the pods that use them: both have annotations
 
