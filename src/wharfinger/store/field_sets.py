@@ -148,21 +148,23 @@ def _tree(schema: Schema, value: Any, name: str) -> Document:
     if not value or not is_granular(schema, value):
         return {}
     if isinstance(value, dict):
-        node: Document = {".": {}} if schema.type == "map" else {}
-        for inner, below in value.items():
-            node[f"f:{inner}"] = _tree(schema.child(inner), below, inner) if isinstance(below, (dict, list)) else {}
-        return node
-    node = {} if f"f:{name}" in _ALWAYS_THERE else {".": {}}
+        return _members(schema, value, {".": {}} if schema.type == "map" else {})
+    node: Document = {} if f"f:{name}" in _ALWAYS_THERE else {".": {}}
     item_schema = schema.item_schema
     for item in value:
-        members: Document = {}
-        if isinstance(item, dict):
-            members["."] = {}
-            for inner, below in item.items():
-                below = _tree(item_schema.child(inner), below, inner) if isinstance(below, (dict, list)) else {}
-                members[f"f:{inner}"] = below
-        node[item_key(schema, item)] = members
+        node[item_key(schema, item)] = _members(item_schema, item, {".": {}}) if isinstance(item, dict) else {}
     return node
+
+
+def _members(schema: Schema, value: Document, node: Document) -> Document:
+    """The node with the members of a map."""
+    for name, below in value.items():
+        # Most members are scalars, or were defaulted to an empty map.
+        node[f"f:{name}"] = _tree(schema.child(name), below, name) if below and type(below) in _NESTED else {}
+    return node
+
+
+_NESTED = (dict, list)
 
 
 def compare(schema: Schema, old: Document, new: Document) -> tuple[FieldSet, FieldSet]:
