@@ -80,6 +80,7 @@ class RepackPlan:
     started: dict[str, str] = field(default_factory=dict)  # pods that waited, to the nodes that they get
     cost: float = 0.0
     bound: float = 0.0
+    at_once: dict[str, str] = field(default_factory=dict)  # those of `started` that start before the first move
     saved: float = 0.0  # per hour, if the goal is to save cost
     most_saved: float = 0.0  # what no plan can exceed
     measure: str = ""  # what an improvement counts; less is better
@@ -114,7 +115,7 @@ class RepackPlan:
             found["saved"] = {"perHour": _number(self.saved), "most": _number(self.most_saved)}
         if self.measure:
             found["improved"] = {"measure": self.measure, "before": self.before, "after": self.after}
-        if self.goal.room:
+        if self.goal.room or self.started:
             found["started"] = self.started
         if self.budgets:
             found["budgets"] = [budget.document() for budget in self.budgets]
