@@ -12,7 +12,7 @@ from wharfinger.api.views import Pod
 from wharfinger.engine import Engine
 from wharfinger.repack.cp_sat import free_nodes_optimally
 from wharfinger.repack.freeing import Effort, free_nodes
-from wharfinger.repack.improving import defragment, even_zones, restore_order
+from wharfinger.repack.improving import Improvement, defragment, even_zones, restore_order
 from wharfinger.repack.movable import as_new, sort_pods
 from wharfinger.repack.plans import BudgetUse, RepackGoal, RepackMove, RepackPlan
 from wharfinger.repack.room import fitting, make_room, start_on
@@ -119,12 +119,14 @@ def _freeing_moves(trial: Trial, steps: Sequence[Step], freed: Collection[str]) 
 
 
 def _improve(trial: Trial, goal: RepackGoal) -> RepackPlan:
-    if goal.defragment and goal.defragment not in trial.tables.resources:
-        raise BadGoal([f"--defragment: no node and no pod has the resource {goal.defragment}"])
     if goal.restore_order:
-        found = restore_order(trial, _ORDER)
+        found: Improvement | None = restore_order(trial, _ORDER)
     else:
         found = even_zones(trial) if goal.even_zones else defragment(trial, goal.defragment)
+    if found is None:
+        raise BadGoal(
+            [f"--defragment: no node and no pod has {goal.defragment}, as a resource or as a class of devices"]
+        )
     moves, cost = [], 0.0
     for (key, source, target), why in zip(found.steps, found.reasons, strict=True):
         pod = trial.pods.movable[key]

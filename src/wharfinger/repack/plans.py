@@ -21,7 +21,7 @@ class RepackGoal:
     room: bool = False
     restore_order: bool = False
     even_zones: bool = False
-    defragment: str = ""  # a resource name
+    defragment: str = ""  # a resource, ResourceClass or DeviceClass
     save_cost: bool = False  # free the nodes that save most money
 
     @property
@@ -98,6 +98,8 @@ class RepackPlan:
     def optimal(self) -> bool:
         if self.goal.save_cost:
             return self.reached and self.saved >= self.most_saved - 1e-9
+        if self.goal.improves:
+            return self.reached and not self.before
         return self.reached and self.cost <= self.bound
 
     def document(self) -> Document:

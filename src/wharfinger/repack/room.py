@@ -78,12 +78,15 @@ def _made(trial: Trial, order: Sequence[Pod], effort: Effort, *, fitting_first: 
             )
     found.steps = list(trial.steps)
     found.cost = sum(trial.pods.movable[key].cost for key, _, _ in found.steps)
-    _forget(trial, found.started)
+    trial.back(0)
+    for pod in order:
+        if pod.metadata.key in found.started:
+            _take_off(trial, pod)
     return found
 
 
 def start_on(
-    trial: Trial, pods: Iterable[Pod], nodes: Mapping[ObjectKey, str], steps: Sequence[Step]
+    trial: Trial, pods: Sequence[Pod], nodes: Mapping[ObjectKey, str], steps: Sequence[Step]
 ) -> dict[ObjectKey, str]:
     """Those of the pods that can start on their nodes before the steps are made, with these possible all the same. The
     trial is as before."""
@@ -93,18 +96,21 @@ def start_on(
         if trial.fits(pod, nodes[key]):
             _put(trial, pod, nodes[key])
             found[key] = nodes[key]
-            if steps and replay(trial, steps) is not None:
-                trial.engine.remove_pod(*key)
-                del found[key]
+            possible = not steps or replay(trial, steps) is None
             trial.back(0)
-    _forget(trial, found)
+            if not possible:
+                _take_off(trial, pod)
+                del found[key]
+    for pod in pods:
+        if pod.metadata.key in found:
+            _take_off(trial, pod)
     return found
 
 
-def _forget(trial: Trial, started: Iterable[ObjectKey]) -> None:
-    trial.back(0)
-    for key in started:
-        trial.engine.remove_pod(*key)
+def _take_off(trial: Trial, pod: Pod) -> None:
+    trial.engine.forget(pod)
+    if pod.metadata.key in trial.tables.pods:
+        trial.engine.remove_pod(*pod.metadata.key)
 
 
 def _least(trial: Trial, pod: Pod, *, alone: bool) -> float:
@@ -145,7 +151,10 @@ def fitting(trial: Trial, pods: Iterable[Pod], closed: Collection[str], steps: I
     """Nodes that are not closed for pods that fit when the steps have been made. The trial is as before."""
     replay(trial, list(steps))
     found = _start_fitting(trial, pods, closed)
-    _forget(trial, found)
+    for pod in pods:
+        if pod.metadata.key in found:
+            _take_off(trial, pod)
+    trial.back(0)
     return found
 
 
@@ -163,7 +172,8 @@ def _start_fitting(trial: Trial, pods: Iterable[Pod], closed: Collection[str] = 
 
 
 def _put(trial: Trial, pod: Pod, node: str) -> None:
-    trial.engine.set_pod(msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node)))
+    if not trial.engine.assume(pod, node).ok:
+        trial.engine.set_pod(msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node)))
 
 
 def _start(trial: Trial, pod: Pod, node: str, found: RoomMade) -> None:
