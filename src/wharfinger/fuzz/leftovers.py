@@ -12,7 +12,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from wharfinger.api.errors import ApiError
+from wharfinger.api.keys import ObjectKey
 from wharfinger.api.registry import Document
+from wharfinger.api.requests import ApiRequest
 from wharfinger.api.views.meta import Metadata
 from wharfinger.client.informer import Informer
 from wharfinger.client.interface import Client
@@ -37,24 +39,37 @@ def informers() -> list[Informer[Any]]:
 async def stale_copies(client: Client) -> list[str]:
     """What informers have differs from what a list of the same objects shows."""
     found: set[str] = set()
+    lists: dict[ApiRequest[Any], dict[ObjectKey, str] | None] = {}  # many informers follow the same objects
     for informer in informers():
-        try:
-            page = await client.send(replace(informer._request, view=Metadata, limit=0))
-        except ApiError:
-            continue  # a kind that is not served
-        listed, known = _versions(page.items), _versions(informer.items.values())
+        request = replace(informer._request, view=Metadata, limit=0)
+        if request not in lists:
+            lists[request] = await _listed(client, request)
+        listed, known = lists[request], _versions(informer.items.values())
+        if listed is None:
+            continue
+        kind = informer.resource.group_plural
         if not informer.synced:
-            found.add(f"an informer of {informer.resource.group_plural} is not synced")
+            found.add(f"an informer of {kind} is not synced")
+        if listed == known:
+            continue
         for key in sorted(listed.keys() | known.keys()):
             if listed.get(key) != known.get(key):
+                name = "/".join(key).lstrip("/")
                 found.add(
-                    f"an informer of {informer.resource.group_plural} has version {known.get(key)} of "
-                    f"{'/'.join(key).lstrip('/')}, but there is {listed.get(key)}"
+                    f"an informer of {kind} has version {known.get(key)} of {name}, but there is {listed.get(key)}"
                 )
     return sorted(found)
 
 
-def _versions(items: Any) -> dict[tuple[str, str], str]:
+async def _listed(client: Client, request: ApiRequest[Any]) -> dict[ObjectKey, str] | None:
+    """The versions by key; None for a kind that is not served."""
+    try:
+        return _versions((await client.send(request)).items)
+    except ApiError:
+        return None
+
+
+def _versions(items: Any) -> dict[ObjectKey, str]:
     found = {}
     for item in items:
         if isinstance(item, dict):
