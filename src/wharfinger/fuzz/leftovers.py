@@ -19,6 +19,7 @@ from wharfinger.api.views.meta import Metadata
 from wharfinger.client.informer import Informer
 from wharfinger.client.interface import Client
 from wharfinger.client.tasks import ON_DEMAND
+from wharfinger.controllers.pod_owner import PodOwner
 from wharfinger.fuzz.history import PlainHistory, condition, is_deleting, is_terminal, node_of, title
 from wharfinger.node.annotations import DOWN
 from wharfinger.scheduler.scheduler import Scheduler
@@ -26,14 +27,17 @@ from wharfinger.scheduler.scheduler import Scheduler
 # -- copies
 
 
-def informers() -> list[Informer[Any]]:
-    """Every informer that is running, in whichever component."""
-    found = []
+def _running(name: str) -> Iterator[Any]:
+    """The objects of which a method of this name is running as a task."""
     for task in asyncio.all_tasks():
         work = task.get_coro()
-        if inspect.iscoroutine(work) and work.__qualname__ == "Informer.run":
-            found.append(inspect.getcoroutinelocals(work)["self"])
-    return sorted(found, key=lambda each: each.resource.group_plural)
+        if inspect.iscoroutine(work) and work.__qualname__ == name:
+            yield inspect.getcoroutinelocals(work)["self"]
+
+
+def informers() -> list[Informer[Any]]:
+    """Every informer that is running, in whichever component."""
+    return sorted(_running("Informer.run"), key=lambda each: each.resource.group_plural)
 
 
 async def stale_copies(client: Client) -> list[str]:
@@ -131,6 +135,12 @@ def unfinished_work(history: PlainHistory) -> Iterator[str]:
         wanted, there = each["spec"].get("replicas", 1), owned[each["metadata"]["uid"]]
         if wanted != there and not is_deleting(each) and condition(each, "ReplicaFailure").get("status") != "True":
             yield f"replica set {title(each)} has {there} pods, and wants {wanted}"
+
+
+def expectations_met(now: float) -> bool:
+    """Whether no controller waits for events of what it has created or deleted. It may have missed them for good."""
+    owners = (each for each in _running("Controller._work") if isinstance(each, PodOwner))
+    return all(each.expectations.are_met(now) for each in owners)
 
 
 def _has_started(pod: Document) -> bool:
