@@ -180,6 +180,7 @@ def _abort(kubeconfig: str | None, context: str | None) -> None:
     import asyncio
 
     from wharfinger.api.kinds import registry
+    from wharfinger.api.wording import counted
     from wharfinger.cli.options import open_client
     from wharfinger.repack.applying import abort
     from wharfinger.repack.jobs import migration_jobs
@@ -192,7 +193,8 @@ def _abort(kubeconfig: str | None, context: str | None) -> None:
             await client.close()
 
     number = asyncio.run(run())
-    click.echo(f"{number} moves were ended" if number else "no move was under way")
+    ended = f"{counted(number, 'move')} {'was' if number == 1 else 'were'} ended"
+    click.echo(ended if number else "no move was under way")
 
 
 def _text(found: RepackPlan) -> str:
