@@ -122,6 +122,18 @@ def test_values_are_those_that_each_shape_computes_for_itself(profile: str, seed
     assert (dropped.call_count > 0) is together
 
 
+def test_shapes_that_join_one_after_the_other_are_prepared_for_together() -> None:
+    shapes = 40
+    with (
+        mock.patch.multiple(rows, FEW=1, FEW_MEMOIZED=1),
+        mock.patch.object(Cohort, "_prepare", autospec=True, side_effect=Cohort._prepare) as prepared,
+    ):
+        cluster = Cluster(1, [default_profile()])
+        for index in range(2 * shapes):
+            cluster.place(index, index % shapes)
+    assert 0 < prepared.call_count <= shapes / Cohort.BLOCK
+
+
 def test_amounts_too_large_for_exact_quotients_are_not_evaluated_together() -> None:
     with (
         mock.patch.multiple(rows, FEW=1, FEW_MEMOIZED=1),

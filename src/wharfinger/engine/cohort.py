@@ -89,15 +89,17 @@ class Cohort:
         without. A row that occurs more than once has the same value each time. None if they are not known."""
         log = self._tables.pod_log
         member.position = log.position
-        if position < self._start or not self._follow() or position < self._start:
+        if position >= self._start:
+            self._follow()
+        if position < self._start:
             return None
         first, last = position - self._start, self._done - self._start
         if first >= last:
             return self._rows[:0], self._values[0, :0], _rows(log.since(position))
         return self._rows[first:last], self._values[member.index, first:last], _rows(log.since(self._done))
 
-    def _follow(self) -> bool:
-        """Evaluates the rows that changed, unless there are few or too many; returns whether that is possible."""
+    def _follow(self) -> None:
+        """Evaluates the rows that changed, unless there are few or too many, or it is not possible."""
         tables = self._tables
         if self._node_position != tables.node_log.position:
             self._node_position = tables.node_log.position
@@ -107,15 +109,14 @@ class Cohort:
             self._start_over()
         if self._done - self._start > self.LENGTH - self.FALLEN_BEHIND:
             self._drop_half()
-        if not self._joint:
-            self._prepare()
-        if self._possible and tables.pod_log.position - self._done >= self.BLOCK:
+        if tables.pod_log.position - self._done >= self.BLOCK:
+            if not self._joint:
+                self._prepare()
             rows = _rows(tables.pod_log.since(self._done))
-            if any(tables.nodes[row] is None for row in rows):
+            if not self._possible or any(tables.nodes[row] is None for row in rows):
                 self._start_over()
             else:
                 self._evaluate(rows)
-        return self._possible
 
     def _start_over(self) -> None:
         """No row is known."""
