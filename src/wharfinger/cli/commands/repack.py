@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 )
 @click.option("--restore-order", is_flag=True, help="Move pods to better units of their ResourcePolicies.")
 @click.option("--even-zones", is_flag=True, help="Even out how many pods of a workload each zone has.")
-@click.option("--defragment", metavar="RESOURCE", default="", help="Gather what uses a resource on fewer nodes.")
+@click.option(
+    "--defragment", metavar="NAME", default="", help="Gather what uses a resource or a device class on fewer nodes."
+)
 @click.option("--save-cost", is_flag=True, help="Free the nodes that save most money; needs --prices.")
 @click.option("--prices", metavar="FILE", help="A table of prices per hour, in YAML or CSV.")
 @state_options
