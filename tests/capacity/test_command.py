@@ -127,3 +127,13 @@ def test_objects_of_karpenter_and_cluster_api_are_read_even_with_strict(folder: 
         "workers": "GKE",
     }
     assert "no kind" not in run(folder, *given, "--strict").output
+
+
+def test_a_mistake_in_a_node_pool_is_told_with_its_file_line_and_field(tmp_path: Path) -> None:
+    file = tmp_path / "pool.yaml"
+    file.write_text(
+        "apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {name: general}\nspec:\n  limits:\n    cpu: ten\n"
+    )
+    result = CliRunner().invoke(command, ["-f", str(file)])
+    assert result.exit_code == 2
+    assert f"{file}, document 1, line 6: spec.limits.cpu: Invalid value" in result.stderr

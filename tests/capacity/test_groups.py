@@ -8,6 +8,7 @@ import pytest
 from tests.repack.worlds import node
 
 from wharfinger.api.node_groups import read_group
+from wharfinger.capacity.foreign_faults import CAPACITY, SIZE, foreign_faults
 from wharfinger.capacity.groups import CapacityGroup, KnownNodes, found_groups, from_node_group, group_of, priced
 from wharfinger.capacity.prices import PriceTable, read_prices
 from wharfinger.capacity.sources import BadForeignObject, described_groups, limit_by_autoscaler
@@ -164,6 +165,57 @@ def test_limits_and_weights_of_node_pools() -> None:
 def test_a_broken_node_pool_is_refused_by_name() -> None:
     with pytest.raises(BadForeignObject, match="pool cannot be read"):
         described_groups([node_pool(limits={"cpu": "lots"})], KnownNodes(()), None)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({"weight": "heavy"}, 'spec.weight: Invalid value: "heavy": must be a whole number'),
+        ({"replicas": -1}, "spec.replicas: Invalid value: -1: must be a whole number"),
+        ({"limits": {"cpu": "lots"}}, 'spec.limits.cpu: Invalid value: "lots": must be a quantity'),
+        ({"limits": ["cpu"]}, 'spec.limits: Invalid value: ["cpu"]: must be an object'),
+        ({"requirements": "x"}, 'requirements: Invalid value: "x": must be a list'),
+        ({"requirements": ["x"]}, 'requirements[0]: Invalid value: "x": must be an object'),
+        ({"requirements": [{"key": "k", "operator": "Inn"}]}, 'requirements[0].operator: Unsupported value: "Inn"'),
+        ({"requirements": [{"operator": "Exists"}]}, "requirements[0].key: Required value"),
+        ({"requirements": [{"key": "k", "operator": "In"}]}, "requirements[0].values: Required value"),
+        ({"requirements": [{"key": "k", "operator": "In", "values": [1]}]}, "must be a list of strings"),
+        ({"requirements": [{"key": "k", "operator": "Gt", "values": ["x"]}]}, "operator Gt needs one whole number"),
+        ({"taints": [{"key": "k"}]}, "taints[0].effect: Unsupported value: null"),
+        ({"taints": [{"effect": "NoSchedule"}]}, "taints[0].key: Required value"),
+    ],
+)
+def test_what_is_wrong_with_a_node_pool_is_told_with_its_field(spec: Document, message: str) -> None:
+    pool = node_pool()
+    for name, value in spec.items():
+        part = pool["spec"]["template"]["spec"] if name in ("requirements", "taints") else pool["spec"]
+        part[name] = value
+    assert message in "; ".join(map(str, foreign_faults(pool)))
+    with pytest.raises(BadForeignObject):
+        described_groups([pool], KnownNodes(()), None)
+
+
+@pytest.mark.parametrize(
+    ("spec", "annotations", "message"),
+    [
+        ({"replicas": "three"}, {}, 'spec.replicas: Invalid value: "three"'),
+        ({}, {f"{SIZE}max-size": "many"}, 'max-size: Invalid value: "many": must be a whole number'),
+        ({}, {f"{CAPACITY}memory": "much"}, 'memory: Invalid value: "much": must be a quantity'),
+        ({}, {f"{CAPACITY}taints": "gpu=yes"}, 'taints: Invalid value: "gpu=yes": must have the form key=value:Effect'),
+    ],
+)
+def test_what_is_wrong_with_a_machine_deployment_is_told_with_its_field(
+    spec: Document, annotations: Document, message: str
+) -> None:
+    metadata = {"name": "md-0", "annotations": annotations}
+    document = {
+        "apiVersion": "cluster.x-k8s.io/v1beta2",
+        "kind": "MachineDeployment",
+        "metadata": metadata,
+        "spec": spec,
+    }
+    (fault,) = foreign_faults(document)
+    assert message in str(fault)
 
 
 def test_machine_deployments_scale_from_zero_by_their_annotations() -> None:

@@ -81,6 +81,11 @@ def shortest(nodes: dict[str, Amounts], pods: dict[str, tuple[str, Amounts]], nu
     return best
 
 
+def test_no_node_is_free_without_moves() -> None:
+    found = plan([node("a", 4000, 8000), pod("x", "a", 100, 100)], 0)
+    assert found.reached and found.optimal and not found.moves
+
+
 def test_a_pod_moves_out_of_the_way() -> None:
     objects = [
         *(node("a", 4000, 8000, tier="old"), node("b", 4000, 8000), node("c", 2000, 8000)),

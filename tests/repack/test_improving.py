@@ -54,7 +54,7 @@ def test_a_resource_is_gathered_on_fewer_nodes() -> None:
 
 
 def test_a_resource_that_nothing_has_is_refused() -> None:
-    with pytest.raises(BadInput, match=r"no node and no pod has the resource example\.com/none"):
+    with pytest.raises(BadInput, match=r"no node and no pod has example\.com/none"):
         repack(inputs([node("a", 4000, 8000)]), RepackGoal(defragment="example.com/none"), RepackOptions())
 
 

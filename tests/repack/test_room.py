@@ -53,6 +53,54 @@ def test_of_equal_pods_the_one_moves_whose_budget_allows_more() -> None:
     assert found.document()["budgets"] == [{"name": "default/loose", "moves": 1, "allowed": 2}]
 
 
+def test_any_number_of_pods_leaves_a_node() -> None:
+    objects = [
+        *(node("a", 4000, 8000), node("b", 2000, 8000), node("c", 2000, 8000)),
+        *(replica_set("small", 8, 500, 100), pod("waits", "", 4000, 100)),
+        *(pod(f"small-{number}", "a", 500, 100, owner="small") for number in range(8)),
+    ]
+    found = repack(inputs(objects), ROOM, RepackOptions())
+    assert found.reached and found.optimal
+    assert (len(found.moves), found.bound, found.started) == (8, 8, {"default/waits": "a"})
+
+
+def test_pods_that_cost_less_together_leave_instead_of_one() -> None:
+    dear, kept = pod("dear-0", "a", 1500, 100, owner="dear"), pod("kept", "a", 1000, 100)
+    dear["metadata"]["annotations"] = {"wharfinger.dev/disruption-cost": "5"}
+    kept["metadata"]["annotations"] = {"karpenter.sh/do-not-disrupt": "true"}
+    objects = [
+        *(node("a", 4000, 8000, pool="here"), node("b", 4000, 8000), kept),
+        *(replica_set("dear", 1, 1500, 100), dear, replica_set("cheap", 2, 750, 100)),
+        *(pod(f"cheap-{number}", "a", 750, 100, owner="cheap") for number in range(2)),
+        pod("waits", "", 1500, 100, nodeSelector={"pool": "here"}),
+    ]
+    found = repack(inputs(objects), ROOM, RepackOptions())
+    assert {move.pod for move in found.moves} == {"default/cheap-0", "default/cheap-1"}
+    assert (found.cost, found.bound, found.optimal) == (2, 2, True)
+
+
+def test_pods_that_fit_start_and_are_not_moved() -> None:
+    objects = [
+        *(node("a", 4000, 8000), node("b", 4000, 8000), pod("fits", "", 1000, 100)),
+        *(replica_set("web", 1, 1000, 100), pod("web-0", "a", 1000, 100, owner="web")),
+        *(replica_set("db", 2, 1000, 100), *(pod(f"db-{each}", "b", 1000, 100, owner="db") for each in range(2))),
+    ]
+    found = repack(inputs(objects), RepackGoal(1), RepackOptions())
+    assert [(move.pod, move.target) for move in found.moves] == [("default/web-0", "b")]
+    assert (found.freed, found.started, found.surprise) == (["a"], {"default/fits": "b"}, "")
+    named = repack(inputs(objects), RepackGoal(room=True, room_for=("default/fits",)), RepackOptions())
+    assert named.reached and not named.moves and named.started.keys() == {"default/fits"}
+
+
+def test_gated_pods_need_no_room() -> None:
+    gated = pod("gated", "", 4000, 100, schedulingGates=[{"name": "example.com/later"}])
+    objects = [node("a", 4000, 8000), pod("here", "a", 1000, 100), gated]
+    found = repack(inputs(objects), ROOM, RepackOptions())
+    assert found.reached and not found.moves and not found.started
+    named = repack(inputs(objects), RepackGoal(room=True, room_for=("default/gated",)), RepackOptions())
+    assert named.blocked == ["default/gated: waiting for scheduling gates: [example.com/later]"]
+
+
 def test_a_workload_gets_room_for_all_its_waiting_pods() -> None:
     objects = [
         *(node("a", 4000, 8000), node("b", 4000, 8000), node("c", 4000, 8000)),

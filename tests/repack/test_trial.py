@@ -54,9 +54,8 @@ def test_targets_are_those_of_a_pod_that_has_left_its_node(seed: int) -> None:
     closed = trial.mask((NODES[seed % 6],))
     for each in trial.pods.movable.values():
         found = trial.targets(each, closed)
-        engine.remove_pod(*each.key)
-        expected = _feasible(engine, each.pod, closed) - {each.node}
-        trial.put_back(each, each.node)
+        with trial.without(each):
+            expected = _feasible(engine, each.pod, closed) - {each.node}
         assert {trial.tables.name(row) for row in found.tolist()} == expected
 
 

@@ -14,6 +14,7 @@ from wharfinger.api.numbers import parse_uint64
 from wharfinger.api.quantity import parse_nano
 from wharfinger.api.registry import Document, Resource
 from wharfinger.api.wording import object_name
+from wharfinger.capacity.foreign_faults import CAPACITY, SIZE, foreign_faults
 from wharfinger.capacity.groups import CapacityGroup, KnownNodes
 from wharfinger.capacity.models import (
     CAPACITY_TYPE_LABEL,
@@ -34,8 +35,6 @@ FOREIGN_KINDS = (
     Resource(CLUSTER_API, "v1beta1", "machinepools", "MachinePool", True),
 )
 _STATUS = ("kube-system", "cluster-autoscaler-status")  # a ConfigMap of cluster-autoscaler
-_CAPACITY = "capacity.cluster-autoscaler.kubernetes.io/"
-_SIZE = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-"
 _AWS = "karpenter.k8s.aws/instance-"
 _AWS_TYPE = re.compile(r"(?P<category>[a-z]+?)(?P<generation>[0-9]+)[a-z0-9-]*\.(?P<size>[a-z0-9-]+)")
 _NODES = re.compile(r"^--nodes=([0-9]+):([0-9]+):(.+)$")
@@ -60,13 +59,12 @@ def described_groups(
     for document in documents:
         if not is_foreign(document):
             continue
-        try:
-            if document["kind"] == "NodePool":
-                found.append(_node_pool(document, known, prices))
-            elif not any(each.get("controller") for each in document["metadata"].get("ownerReferences") or ()):
-                found.append(_machines(document))
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise BadForeignObject(f"{object_name(document)} cannot be read: {error}") from error
+        if faults := foreign_faults(document):
+            raise BadForeignObject(f"{object_name(document)} cannot be read: {'; '.join(map(str, faults))}")
+        if document["kind"] == "NodePool":
+            found.append(_node_pool(document, known, prices))
+        elif not any(each.get("controller") for each in document["metadata"].get("ownerReferences") or ()):
+            found.append(_machines(document))
     return found
 
 
@@ -198,7 +196,7 @@ def _machines(document: Document) -> CapacityGroup:
     metadata, spec = document["metadata"], document.get("spec") or {}
     annotations = metadata.get("annotations") or {}
     group = CapacityGroup(
-        metadata["name"], "Cluster API", max_size=parse_uint64(annotations.get(f"{_SIZE}max-size", ""))
+        metadata["name"], "Cluster API", max_size=parse_uint64(annotations.get(f"{SIZE}max-size", ""))
     )
     if isinstance(spec.get("replicas"), int):
         group.target_size = spec["replicas"]
@@ -206,21 +204,19 @@ def _machines(document: Document) -> CapacityGroup:
         group.max_size = group.target_size  # nothing scales it
     size = _capacity(annotations)
     if "cpu" in size and "memory" in size:
-        labels = dict(_pairs(annotations.get(f"{_CAPACITY}labels", "")))
+        labels = dict(_pairs(annotations.get(f"{CAPACITY}labels", "")))
         labels["cluster.x-k8s.io/deployment-name"] = metadata["name"]
-        taints = [_taint(text) for text in annotations.get(f"{_CAPACITY}taints", "").split(",") if ":" in text]
+        taints = [_taint(text) for text in annotations.get(f"{CAPACITY}taints", "").split(",") if ":" in text]
         group.models.append(_model(metadata["name"], labels, taints, size))
     return group
 
 
 def _capacity(annotations: Mapping[str, str]) -> dict[str, str]:
     names = {"cpu": "cpu", "memory": "memory", "ephemeral-disk": "ephemeral-storage", "maxPods": "pods"}
-    size = {
-        ours: annotations[_CAPACITY + theirs] for theirs, ours in names.items() if _CAPACITY + theirs in annotations
-    }
-    count = annotations.get(f"{_CAPACITY}gpu-count")
+    size = {ours: annotations[CAPACITY + theirs] for theirs, ours in names.items() if CAPACITY + theirs in annotations}
+    count = annotations.get(f"{CAPACITY}gpu-count")
     if count is not None:
-        size[annotations.get(f"{_CAPACITY}gpu-type", "nvidia.com/gpu")] = count
+        size[annotations.get(f"{CAPACITY}gpu-type", "nvidia.com/gpu")] = count
     return size
 
 

@@ -51,5 +51,13 @@ class Expectations:
         expected = self._by_key.get(key)
         return expected is None or expected.met or now - expected.since > EXPIRY
 
+    def expires_in(self, key: Hashable, now: float) -> float:
+        """The seconds until expectations that are not met expire; 0 if there are none."""
+        expected = self._by_key.get(key)
+        return 0.0 if expected is None or expected.met else max(0.0, EXPIRY - (now - expected.since))
+
+    def are_met(self, now: float) -> bool:
+        return all(self.satisfied(key, now) for key in self._by_key)
+
     def forget(self, key: Hashable) -> None:
         self._by_key.pop(key, None)

@@ -93,6 +93,15 @@ class PodOwner(DocumentController):
     async def sync(self, key: ObjectKey, document: Document, selector: Requirements) -> None:
         """Reconciles an owner that exists and has a selector."""
 
+    def has_caught_up(self, key: ObjectKey) -> bool:
+        """Whether informers have shown what was created and deleted. If a watch broke off, some of that may never be shown,
+        so the owner is reconciled again once the expectations have expired."""
+        now = self.context.now()
+        if self.expectations.satisfied(key, now):
+            return True
+        self.queue.add_after(key, self.expectations.expires_in(key, now) + 1.0, background=True)
+        return False
+
     def enqueue_soon(self, document: Document) -> None:
         self.queue.add_after(object_key(document), BATCH_WINDOW)
 

@@ -33,7 +33,7 @@ class ReplicaSetController(PodOwner):
 
     async def sync(self, key: ObjectKey, document: Document, selector: Requirements) -> None:
         metadata = view(document["metadata"], ObjectMeta)
-        satisfied = self.expectations.satisfied(key, self.context.now())
+        satisfied = self.has_caught_up(key)
         everything = self.candidates(metadata)
         pods = await self.claim_pods(metadata, selector, [pod for pod in everything if is_active(pod)])
         failure = None

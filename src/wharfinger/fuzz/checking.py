@@ -54,7 +54,7 @@ NAMES: tuple[str, ...] = (*(each.name for each in INVARIANTS), *REST_CHECKS, UNB
 _LEASE = "wharfinger-scheduler"
 _SCHEDULERS = ("scheduler", "standby")
 _PLACING = (("pods", "binding"), ("reservations", "status"))  # writes that carry out a decision
-RECOUNT_EVERY = 50  # steps after which the sums of the checks are compared with a plain count
+RECOUNT_EVERY = 50  # steps, or as many as there are pods if those are more: then sums are compared with a plain count
 
 
 class InvariantViolation(msgspec.Struct, frozen=True):
@@ -79,6 +79,7 @@ class InvariantChecker:
             for plural in invariant.kinds:
                 self._by_kind[plural].append(invariant)
         self._steps = 0
+        self._recounted = 0  # the step at which the sums were compared last
         self.at_rest = False  # faults have ended, and what they left behind is over
         world.on_scheduler = self.history.follow
         world.on_review = self.history.review
@@ -100,9 +101,13 @@ class InvariantChecker:
         found = self._observe()
         if step.at is None and not step.acts:
             found += await self.rest()
-        elif self._steps % RECOUNT_EVERY == 0:
-            found += [InvariantViolation(each.name, text) for each in self._invariants for text in each.recount()]
+        elif self._steps - self._recounted >= max(RECOUNT_EVERY, len(self.history.objects["pods"])):
+            found += self._recount()
         return found
+
+    def _recount(self) -> list[InvariantViolation]:
+        self._recounted = self._steps
+        return [InvariantViolation(each.name, text) for each in self._invariants for text in each.recount()]
 
     async def rest(self) -> list[InvariantViolation]:
         """Faults end and everything settles; then what must hold at rest is checked."""
@@ -113,7 +118,7 @@ class InvariantChecker:
             self.at_rest = True
             await resting.settle()
             found += self._observe()
-            found += [InvariantViolation(each.name, text) for each in self._invariants for text in each.recount()]
+            found += self._recount()
             for name, check in REST_CHECKS.items():
                 if name in self._names:
                     found += [InvariantViolation(name, text) for text in await check(resting)]

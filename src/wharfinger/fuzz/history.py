@@ -52,12 +52,17 @@ class TracedDecision(msgspec.Struct, frozen=True):
     """A node that one of our schedulers chose, and the versions that it had seen of every kind."""
 
     run: ProcessRun
+    number: int  # among all decisions, in the order in which they were made: they may be written in another one
     node: str
     seen: dict[str, int]
 
     def knew(self, plural: str, version: int) -> bool:
         """Whether a change had been seen. Not to have listed a kind at all is no excuse: nothing is decided before."""
         return version <= self.seen.get(plural, version)
+
+    def before(self, other: TracedDecision) -> bool:
+        """Whether the same scheduler made the other decision later, and so knew of this one."""
+        return self.run is other.run and self.number < other.number
 
 
 class PlainHistory(msgspec.Struct):
@@ -70,6 +75,7 @@ class PlainHistory(msgspec.Struct):
     first_decisions: dict[ProcessRun, frozenset[str]] = msgspec.field(default_factory=dict)  # the kinds listed by then
     reviewed: dict[tuple[str, str], dict[str, int]] = msgspec.field(default_factory=dict)
     # `reviewed`: by the key of a pod, the versions that the webhook had seen of every kind when it let it be created
+    decided: int = 0  # the number of decisions so far
     version: int = 0
     now: float = 0.0
     enforced: bool = False  # whether scheduling policies are enforced
@@ -84,7 +90,8 @@ class PlainHistory(msgspec.Struct):
                 self.first_decisions[run] = frozenset(run.seen)
             status = assume(pod, node_name, profile)
             if status.ok:
-                self.decisions[pod.metadata.uid][run] = TracedDecision(run, node_name, run.seen)
+                self.decided += 1
+                self.decisions[pod.metadata.uid][run] = TracedDecision(run, self.decided, node_name, run.seen)
             return status
 
         engine.assume = noted  # type: ignore[method-assign]  # only watched, not changed

@@ -12,11 +12,14 @@ from typing import Any
 from msgspec.structs import replace
 
 from wharfinger.api.errors import ApiError
+from wharfinger.api.keys import ObjectKey
 from wharfinger.api.registry import Document
+from wharfinger.api.requests import ApiRequest
 from wharfinger.api.views.meta import Metadata
 from wharfinger.client.informer import Informer
 from wharfinger.client.interface import Client
 from wharfinger.client.tasks import ON_DEMAND
+from wharfinger.controllers.pod_owner import PodOwner
 from wharfinger.fuzz.history import PlainHistory, condition, is_deleting, is_terminal, node_of, title
 from wharfinger.node.annotations import DOWN
 from wharfinger.scheduler.scheduler import Scheduler
@@ -24,37 +27,53 @@ from wharfinger.scheduler.scheduler import Scheduler
 # -- copies
 
 
-def informers() -> list[Informer[Any]]:
-    """Every informer that is running, in whichever component."""
-    found = []
+def _running(name: str) -> Iterator[Any]:
+    """The objects of which a method of this name is running as a task."""
     for task in asyncio.all_tasks():
         work = task.get_coro()
-        if inspect.iscoroutine(work) and work.__qualname__ == "Informer.run":
-            found.append(inspect.getcoroutinelocals(work)["self"])
-    return sorted(found, key=lambda each: each.resource.group_plural)
+        if inspect.iscoroutine(work) and work.__qualname__ == name:
+            yield inspect.getcoroutinelocals(work)["self"]
+
+
+def informers() -> list[Informer[Any]]:
+    """Every informer that is running, in whichever component."""
+    return sorted(_running("Informer.run"), key=lambda each: each.resource.group_plural)
 
 
 async def stale_copies(client: Client) -> list[str]:
     """What informers have differs from what a list of the same objects shows."""
     found: set[str] = set()
+    lists: dict[ApiRequest[Any], dict[ObjectKey, str] | None] = {}  # many informers follow the same objects
     for informer in informers():
-        try:
-            page = await client.send(replace(informer._request, view=Metadata, limit=0))
-        except ApiError:
-            continue  # a kind that is not served
-        listed, known = _versions(page.items), _versions(informer.items.values())
+        request = replace(informer._request, view=Metadata, limit=0)
+        if request not in lists:
+            lists[request] = await _listed(client, request)
+        listed, known = lists[request], _versions(informer.items.values())
+        if listed is None:
+            continue
+        kind = informer.resource.group_plural
         if not informer.synced:
-            found.add(f"an informer of {informer.resource.group_plural} is not synced")
+            found.add(f"an informer of {kind} is not synced")
+        if listed == known:
+            continue
         for key in sorted(listed.keys() | known.keys()):
             if listed.get(key) != known.get(key):
+                name = "/".join(key).lstrip("/")
                 found.add(
-                    f"an informer of {informer.resource.group_plural} has version {known.get(key)} of "
-                    f"{'/'.join(key).lstrip('/')}, but there is {listed.get(key)}"
+                    f"an informer of {kind} has version {known.get(key)} of {name}, but there is {listed.get(key)}"
                 )
     return sorted(found)
 
 
-def _versions(items: Any) -> dict[tuple[str, str], str]:
+async def _listed(client: Client, request: ApiRequest[Any]) -> dict[ObjectKey, str] | None:
+    """The versions by key; None for a kind that is not served."""
+    try:
+        return _versions((await client.send(request)).items)
+    except ApiError:
+        return None
+
+
+def _versions(items: Any) -> dict[ObjectKey, str]:
     found = {}
     for item in items:
         if isinstance(item, dict):
@@ -116,6 +135,12 @@ def unfinished_work(history: PlainHistory) -> Iterator[str]:
         wanted, there = each["spec"].get("replicas", 1), owned[each["metadata"]["uid"]]
         if wanted != there and not is_deleting(each) and condition(each, "ReplicaFailure").get("status") != "True":
             yield f"replica set {title(each)} has {there} pods, and wants {wanted}"
+
+
+def expectations_met(now: float) -> bool:
+    """Whether no controller waits for events of what it has created or deleted. It may have missed them for good."""
+    owners = (each for each in _running("Controller._work") if isinstance(each, PodOwner))
+    return all(each.expectations.are_met(now) for each in owners)
 
 
 def _has_started(pod: Document) -> bool:

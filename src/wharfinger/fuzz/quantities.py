@@ -77,13 +77,11 @@ def counted_requests(pod: Document) -> Milli:
     """What a pod on a node counts for at least: what it asks for, but while a resize is under way, what it has if that
     is less."""
     wanted = pod_requests(pod["spec"])
-    given: Milli = {}
-    for container in (pod.get("status") or {}).get("containerStatuses") or ():
-        resources = container.get("resources")
-        if resources is None:
-            return wanted
-        add(given, amounts(resources.get("requests")))
-    return {name: min(amount, given.get(name, amount)) for name, amount in wanted.items()}
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    if len(statuses) < len(pod["spec"]["containers"]) or any(each.get("resources") is None for each in statuses):
+        return wanted
+    given = total(amounts(each["resources"].get("requests")) for each in statuses)
+    return {name: min(amount, given.get(name, 0)) for name, amount in wanted.items()}
 
 
 def host_ports(spec: Document) -> set[tuple[str, int]]:

@@ -12,7 +12,14 @@ from wharfinger.api.registry import Document
 from wharfinger.fuzz.deadlines import deadlines
 from wharfinger.fuzz.history import PlainHistory, condition, is_deleting, is_terminal, node_of, title
 from wharfinger.fuzz.invariants.placing import placement_faults
-from wharfinger.fuzz.leftovers import left_entries, stale_copies, table_differences, task_counts, unfinished_work
+from wharfinger.fuzz.leftovers import (
+    expectations_met,
+    left_entries,
+    stale_copies,
+    table_differences,
+    task_counts,
+    unfinished_work,
+)
 from wharfinger.scenario.document import ScenarioFault
 from wharfinger.scheduler.queue import Place, QueuedPod
 from wharfinger.scheduler.scheduler import Scheduler
@@ -20,6 +27,7 @@ from wharfinger.simulate.cluster import SimulatedCluster
 from wharfinger.simulate.components import make_scheduler
 
 BACK = 65.0  # seconds in which every process that was killed or paused is back
+EXPECTED_FOR = 305.0  # seconds after which a controller no longer waits for events that it has missed
 QUIET = 15.0  # seconds; longer than the longest back-off, shorter than the retry without an event
 
 
@@ -47,6 +55,9 @@ class RestingCluster:
         await world.settle()
         await world.advance(world.loop.time() + QUIET)
         await world.settle()
+        if not expectations_met(world.clock.now()):
+            await world.advance(world.loop.time() + EXPECTED_FOR)
+            await world.settle()
 
     @property
     def scheduler(self) -> Scheduler | None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from wharfinger.api.errors import AlreadyExists, NotFound, ServerTimeout, ServiceUnavailable, TooManyRequests
 from wharfinger.api.kinds.builtin import NODES
 from wharfinger.api.registry import Document, Resource
+from wharfinger.api.wording import counted
 from wharfinger.client.interface import Client
 from wharfinger.repack.jobs import job_of, outcome_of
 from wharfinger.repack.plans import RepackMove, RepackPlan
@@ -146,6 +147,7 @@ def summary(applied: AppliedPlan, freed: Iterable[str]) -> list[str]:
             f"{name} is empty and cordoned: delete it, or let it take pods with `kubectl uncordon {name}`"
             for name in freed
         ]
-    lines = [f"{len(applied.done)} moves were made; these remain:"]
+    number = len(applied.done)
+    lines = [f"{counted(number, 'move')} {'was' if number == 1 else 'were'} made; these remain:"]
     lines += [f"  {move.pod} from {move.source} to {move.target}" for move in applied.remaining]
     return [*lines, "give the command again to go on from what there is now, or `wharf repack --abort` to let it be"]

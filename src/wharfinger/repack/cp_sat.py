@@ -97,11 +97,12 @@ class _Problem:
 
     def _allowed(self, pod: MovablePod) -> list[str]:
         trial, tables = self.trial, self.trial.tables
-        prepared = trial.prepared(pod.pod)
-        rows = tables.rows if prepared.refusal is None else tables.rows[:0]
-        for _, each in active_filters(prepared):
-            if each.scope is Scope.NODE:
-                rows = rows[each.filter(rows) == 0]
+        with trial.without(pod):
+            prepared = trial.prepared(pod.pod)
+            rows = tables.rows if prepared.refusal is None else tables.rows[:0]
+            for _, each in active_filters(prepared):
+                if each.scope is Scope.NODE:
+                    rows = rows[each.filter(rows) == 0]
         return [tables.name(row) for row in rows.tolist()]
 
     def _limit_nodes(self) -> None:

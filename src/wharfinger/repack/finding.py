@@ -6,15 +6,16 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from wharfinger.api.keys import ObjectKey
 from wharfinger.api.selectors import BadSelector, matches, parse_label_selector
 from wharfinger.api.views import Pod
 from wharfinger.engine import Engine
 from wharfinger.repack.cp_sat import free_nodes_optimally
 from wharfinger.repack.freeing import Effort, free_nodes
-from wharfinger.repack.improving import defragment, even_zones, restore_order
+from wharfinger.repack.improving import Improvement, defragment, even_zones, restore_order
 from wharfinger.repack.movable import as_new, sort_pods
 from wharfinger.repack.plans import BudgetUse, RepackGoal, RepackMove, RepackPlan
-from wharfinger.repack.room import make_room
+from wharfinger.repack.room import fitting, make_room, start_on
 from wharfinger.repack.saving import free_dearest
 from wharfinger.repack.trial import Step, Trial
 
@@ -49,10 +50,11 @@ def find_plan(engine: Engine, pods: Iterable[Pod], goal: RepackGoal, options: Re
     """The plan for the goal. The engine holds the cluster, `pods` are all pods of it, and it is used up afterwards.
     Raises BadGoal if nodes or pods that the goal names do not exist, and BadCost."""
     trial = Trial(engine, sort_pods(engine, alone=options.alone))
-    if goal.improves:
-        found = _improve(trial, goal)
+    if goal.room:
+        found = _room(trial, pods, goal, options)
     else:
-        found = _room(trial, pods, goal, options) if goal.room else _free(trial, goal, options)
+        found = _improve(trial, goal) if goal.improves else _free(trial, goal, options)
+        found.started = found.at_once = _starting(trial, pods, found)
     found.budgets = _budgets(trial, found.moves)
     return found
 
@@ -68,6 +70,22 @@ def _budgets(trial: Trial, moves: Iterable[RepackMove]) -> list[BudgetUse]:
             counts[name] += 1
     found = [BudgetUse(name, count, allowed[name]) for name, count in counts.items()]
     return sorted(found, key=lambda each: (-each.moves / each.allowed, each.name))
+
+
+def _starting(trial: Trial, pods: Iterable[Pod], plan: RepackPlan) -> dict[str, str]:
+    """The pods that wait and fit already, with nodes where they are not in the way of the plan."""
+    waiting, _ = _waiting(trial.engine, pods, (), strict=True)
+    if not waiting:
+        return {}
+    keys = {pod.name: key for key, pod in trial.pods.movable.items()}
+    steps = [(keys[move.pod], move.source, move.target) for move in plan.moves]
+    trial.back(0)
+    nodes = fitting(trial, waiting, plan.freed, steps)
+    return _titled(start_on(trial, [pod for pod in waiting if pod.metadata.key in nodes], nodes, steps))
+
+
+def _titled(nodes: Mapping[ObjectKey, str]) -> dict[str, str]:
+    return {f"{namespace}/{name}": node for (namespace, name), node in nodes.items()}
 
 
 def _free(trial: Trial, goal: RepackGoal, options: RepackOptions) -> RepackPlan:
@@ -101,12 +119,14 @@ def _freeing_moves(trial: Trial, steps: Sequence[Step], freed: Collection[str]) 
 
 
 def _improve(trial: Trial, goal: RepackGoal) -> RepackPlan:
-    if goal.defragment and goal.defragment not in trial.tables.resources:
-        raise BadGoal([f"--defragment: no node and no pod has the resource {goal.defragment}"])
     if goal.restore_order:
-        found = restore_order(trial, _ORDER)
+        found: Improvement | None = restore_order(trial, _ORDER)
     else:
         found = even_zones(trial) if goal.even_zones else defragment(trial, goal.defragment)
+    if found is None:
+        raise BadGoal(
+            [f"--defragment: no node and no pod has {goal.defragment}, as a resource or as a class of devices"]
+        )
     moves, cost = [], 0.0
     for (key, source, target), why in zip(found.steps, found.reasons, strict=True):
         pod = trial.pods.movable[key]
@@ -132,14 +152,16 @@ def _selected(trial: Trial, selector: str) -> list[str]:
 
 
 def _room(trial: Trial, pods: Iterable[Pod], goal: RepackGoal, options: RepackOptions) -> RepackPlan:
-    waiting = _waiting(trial.engine, pods, goal.room_for)
-    found = make_room(trial, waiting, options.effort.questions)
-    started = {f"{namespace}/{name}": node for (namespace, name), node in found.started.items()}
+    waiting, held = _waiting(trial.engine, pods, goal.room_for)
+    found = make_room(trial, waiting, options.effort)
+    started = _titled(found.started)
     by_node: dict[str, list[str]] = {}
     for name, node in started.items():
         by_node.setdefault(node, []).append(name)
     moves = [_room_move(trial, step, by_node) for step in found.steps]
-    return RepackPlan(goal, moves, [], started, found.cost, found.bound, blocked=found.blocked)
+    plan = RepackPlan(goal, moves, [], started, found.cost, found.bound, blocked=[*held, *found.blocked])
+    plan.at_once = _titled(found.at_once)
+    return plan
 
 
 def _room_move(trial: Trial, step: Step, by_node: dict[str, list[str]]) -> RepackMove:
@@ -148,14 +170,24 @@ def _room_move(trial: Trial, step: Step, by_node: dict[str, list[str]]) -> Repac
     return RepackMove(pod.name, source, target, f"makes room for {', '.join(by_node.get(source, ()))}", pod.recreated)
 
 
-def _waiting(engine: Engine, pods: Iterable[Pod], names: Sequence[str]) -> list[Pod]:
-    """The pods without a node, of our profiles."""
+def _waiting(
+    engine: Engine, pods: Iterable[Pod], names: Sequence[str], *, strict: bool = False
+) -> tuple[list[Pod], list[str]]:
+    """The pods without a node, and why some of the named ones must not be scheduled yet. Pods of other schedulers count
+    as pods of our first profile, or not at all if `strict`."""
     found: dict[str, Pod] = {}
     for pod in pods:
-        if not pod.spec.node_name and not pod.terminal:
-            found[f"{pod.metadata.namespace}/{pod.metadata.name}"] = pod
+        ours = not strict or pod.spec.scheduler_name in engine.profiles
+        if not pod.spec.node_name and not pod.terminal and not pod.terminating and ours:
+            found[f"{pod.metadata.namespace}/{pod.metadata.name}"] = as_new(pod, (), engine)
     unknown = [name for name in names if name not in found]
     if unknown:
         raise BadGoal([f"--room-for: no pod {name} waits for a node" for name in unknown])
-    chosen = [found[name] for name in names] if names else [found[name] for name in sorted(found)]
-    return [as_new(pod, (), engine) for pod in chosen]
+    waiting, held = list[Pod](), list[str]()
+    for name in names or sorted(found):
+        status = engine.pre_enqueue(found[name])
+        if status.ok:
+            waiting.append(found[name])
+        elif names:
+            held.append(f"{name}: {status.message}")
+    return waiting, held

@@ -41,6 +41,8 @@ class FreedNodes:
 
 def free_nodes(trial: Trial, number: int, names: Sequence[str], effort: Effort) -> FreedNodes:
     """Frees `number` of the named nodes."""
+    if not number:
+        return FreedNodes()
     candidates, refusal = why_too_few(trial, number, names)
     if refusal:
         return FreedNodes(blocked=refusal)
@@ -174,7 +176,7 @@ class NodeEmptying:
         mark = len(trial.steps)
         own = {pod.key for pod in pods}
         for pod in pods:
-            if not self._settle(pod, closed, _CHAIN) or self._spent(mark, own) >= most:
+            if not self.settle(pod, closed) or self._spent(mark, own) >= most:
                 trial.back(mark)
                 return False
         return True
@@ -183,7 +185,7 @@ class NodeEmptying:
         others = {key for key, _, _ in self.trial.steps[mark:]} - own
         return sum(self.trial.pods.movable[key].cost for key in others)
 
-    def _settle(self, pod: MovablePod, closed: Bools, depth: int) -> bool:
+    def settle(self, pod: MovablePod, closed: Bools, depth: int = _CHAIN) -> bool:
         """Moves a pod to an open node, if need be after moving another pod away from there."""
         trial, tables = self.trial, self.trial.tables
         rows = trial.targets(pod, closed)
@@ -204,7 +206,7 @@ class NodeEmptying:
                 mark = len(trial.steps)
                 kept = closed[row]
                 closed[row] = True
-                settled = self._settle(other, closed, depth - 1)
+                settled = self.settle(other, closed, depth - 1)
                 closed[row] = kept
                 if settled and row in trial.targets(pod, closed):
                     trial.move(pod, here)

@@ -6,11 +6,14 @@ Each search takes the moves that gain most first and ends when no move gains any
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from wharfinger.api.registry import Document
+from wharfinger.api.resources import requests
+from wharfinger.api.views import Pod, view
+from wharfinger.devices.pod_claims import claim_keys
 from wharfinger.engine.evaluation import final_scores
-from wharfinger.repack.movable import MovablePod
+from wharfinger.repack.movable import CLAIM, MovablePod
 from wharfinger.repack.trial import Step, Trial
 
 ZONE = "topology.kubernetes.io/zone"
@@ -51,17 +54,12 @@ def _scores(trial: Trial, pod: MovablePod, plugin: str) -> dict[str, int]:
     """The plugin's score of every node that the pod could run on, its own included."""
     if all(each.plugin != plugin for each in trial.prepared(pod.pod).scorers):
         return {}  # it has nothing to say about pods of this shape
-    here = trial.at[pod.key]
-    trial.engine.remove_pod(*pod.key)
-    try:
+    with trial.without(pod):
         rows = trial.rows_for(pod.pod)
-        prepared = trial.prepared(pod.pod)
-        for name, scores in final_scores(prepared, rows):
+        for name, scores in final_scores(trial.prepared(pod.pod), rows):
             if name == plugin:
                 return {trial.tables.name(int(row)): int(score) for row, score in zip(rows, scores, strict=True)}
-        return {}
-    finally:
-        trial.put_back(pod, here)
+    return {}
 
 
 def _left(trial: Trial, pod: MovablePod, name: str) -> float:
@@ -130,42 +128,111 @@ def _evening(trial: Trial, pods: list[MovablePod], zones: dict[str, str]) -> tup
     return None
 
 
-def defragment(trial: Trial, resource: str) -> Improvement:
-    """Empties nodes of which a resource is used in part, into others that are used in part, so that whole nodes of it are
-    free for large pods."""
-    found = Improvement(measure=f"nodes on which {resource} is used in part")
-    number = trial.tables.resources.get(resource)
-    if number is None:
-        return found
-    found.before = sum(1 for _ in _partly(trial, number))
+def defragment(trial: Trial, name: str) -> Improvement | None:
+    """Empties nodes of which a resource or a device class is used in part, into others that are used in part, so that
+    whole nodes of it are free for large pods. None if nothing has it."""
+    use = _Use(trial, name)
+    if not use.known():
+        return None
+    found = Improvement(measure=f"nodes on which {name} is used in part")
+    found.before = len(use.partly())
     settled: set[str] = set()
     while True:
-        order = sorted(_partly(trial, number), key=lambda each: each[::-1])
-        chosen = next((name for name, _ in order if name not in settled), None)
+        order = sorted(use.partly(), key=lambda each: each[::-1])
+        chosen = next((node for node, _ in order if node not in settled), None)
         if chosen is None:
             break
         settled.add(chosen)
-        if _empty_into(trial, number, chosen, {name for name, _ in order} - {chosen}):
-            found.reasons += [f"frees the {resource} of {chosen}"] * (len(trial.steps) - len(found.reasons))
-    found.after = sum(1 for _ in _partly(trial, number))
+        if use.gather(chosen, {node for node, _ in order} - {chosen}):
+            found.reasons += [f"frees the {name} of {chosen}"] * (len(trial.steps) - len(found.reasons))
+    found.after = len(use.partly())
     found.steps = list(trial.steps)
     return found
 
 
-def _partly(trial: Trial, number: int) -> Iterator[tuple[str, int]]:
-    """Nodes on which some of the resource is used and some is free, with what is used."""
-    tables = trial.tables
-    for name, row in tables.row_of.items():
-        used, most = int(tables.requested[number].cells[row]), int(tables.allocatable[number].cells[row])
-        if 0 < used < most:
-            yield name, used
+class _Use:
+    """What is used and free of a resource that nodes have an amount of, or of a class of devices: a DeviceClass, or what
+    pods request by name and the scheduler finds devices for."""
+
+    def __init__(self, trial: Trial, name: str) -> None:
+        self._trial = trial
+        self._name = name
+        tables = trial.tables
+        number = tables.resources.get(name)
+        amounts = None if number is None else tables.allocatable[number].take(tables.rows)
+        self._number = number if amounts is not None and amounts.max(initial=0) > 0 else None
+        self._probe = None if self._number is not None else self._made_probe()
+        users = {placed.key: self._amount(placed.pod) for placed in tables.placed()}
+        self._users = {key: amount for key, amount in users.items() if amount}
+
+    def known(self) -> bool:
+        return self._probe is None or bool(self._users) or len(self._trial.rows_for(self._probe)) > 0
+
+    def partly(self) -> list[tuple[str, int]]:
+        """Nodes on which some is used and some is free, with what is used."""
+        tables = self._trial.tables
+        if self._probe is None:
+            assert self._number is not None
+            requested, allocatable = tables.requested[self._number], tables.allocatable[self._number]
+            amounts = [
+                (name, int(requested.cells[row]), int(allocatable.cells[row])) for name, row in tables.row_of.items()
+            ]
+            return [(name, used) for name, used, most in amounts if 0 < used < most]
+        free = {tables.name(row) for row in self._trial.rows_for(self._probe).tolist()}
+        return [(name, used) for name, used in self._by_node().items() if name in free]
+
+    def gather(self, node: str, others: set[str]) -> bool:
+        """Moves all pods that use it from the node to the others; nothing if one of them cannot leave."""
+        trial, tables = self._trial, self._trial.tables
+        leaving = [pod for key, pod in trial.on[node].items() if key in self._users]
+        if self._number is None:
+            used = self._by_node()[node]
+        else:
+            used = int(tables.requested[self._number].cells[tables.row_of[node]])
+        if sum(self._users[pod.key] for pod in leaving) < used:
+            return False  # a fixed pod uses it, too
+        closed = trial.mask(each for each in tables.row_of if each not in others)
+        return trial.move_all(sorted(leaving, key=lambda each: (-trial.size(each), each.key)), closed)
+
+    def _by_node(self) -> dict[str, int]:
+        found: dict[str, int] = defaultdict(int)
+        for key, amount in self._users.items():
+            found[self._trial.tables.pods[key].node_name] += amount
+        return found
+
+    def _amount(self, pod: Pod) -> int:
+        claims = (self._trial.engine.known(CLAIM, *key) for key in claim_keys(pod))
+        return requests(pod).get(self._name, 0) + sum(
+            _asked(claim, self._name) for claim in claims if claim is not None
+        )
+
+    def _made_probe(self) -> Pod:
+        """A pod that needs one device and nothing else."""
+        engine, name = self._trial.engine, "repack-probe"
+        container: Document = {"name": "probe"}
+        spec: Document = {
+            "schedulerName": next(iter(engine.profiles)),
+            "tolerations": [{"operator": "Exists"}],
+            "containers": [container],
+        }
+        if engine.known("DeviceClass", "", self._name) is None:
+            container["resources"] = {"requests": {self._name: "1"}, "limits": {self._name: "1"}}
+        else:
+            one = {
+                "name": "one",
+                "exactly": {"deviceClassName": self._name, "allocationMode": "ExactCount", "count": 1},
+            }
+            claim = {"metadata": {"name": name, "namespace": "", "uid": name}, "spec": {"devices": {"requests": [one]}}}
+            engine.apply(CLAIM, claim)
+            spec["resourceClaims"] = [{"name": "one", "resourceClaimName": name}]
+        return view({"metadata": {"name": name, "namespace": "", "uid": name}, "spec": spec}, Pod)
 
 
-def _empty_into(trial: Trial, number: int, name: str, others: set[str]) -> bool:
-    """Moves all pods that use the resource from the node to the others; nothing if one of them cannot leave."""
-    users = [pod for pod in trial.on[name].values() if dict(trial.charge(pod.pod)).get(number)]
-    used = sum(dict(trial.charge(pod.pod))[number] for pod in users)
-    if used < int(trial.tables.requested[number].cells[trial.tables.row_of[name]]):
-        return False  # a fixed pod uses it, too
-    closed = trial.mask(each for each in trial.tables.row_of if each not in others)
-    return trial.move_all(sorted(users, key=lambda each: (-trial.size(each), each.key)), closed)
+def _asked(claim: Document, name: str) -> int:
+    """How many devices of a class a claim asks for; where it leaves a choice, by its first alternative."""
+    found = 0
+    for request in (claim["spec"].get("devices") or {}).get("requests") or ():
+        exactly: Document = request.get("exactly") or next(iter(request.get("firstAvailable") or ()), {})
+        if exactly.get("deviceClassName") == name:
+            found += exactly.get("count") or 1
+    return found

@@ -10,14 +10,17 @@ import msgspec
 
 from wharfinger.admission.scheduler_records import scheduler_records
 from wharfinger.api.keys import ObjectKey
+from wharfinger.api.registry import Document
 from wharfinger.api.selectors import BadSelector, Requirements, matches
 from wharfinger.api.views import Pod, PodDisruptionBudget
+from wharfinger.devices.pod_claims import claim_keys, is_made_for
 from wharfinger.engine import Engine
 from wharfinger.framework.stand_ins import StandIn
 
 DISRUPTION_COST = "wharfinger.dev/disruption-cost"
 """On a pod: what a restart costs, compared with 1 for other pods."""
 
+CLAIM = "ResourceClaim"
 _MIRROR = "kubernetes.io/config.mirror"
 _KEEPS = {
     "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
@@ -45,6 +48,7 @@ class MovablePod:
     cost: float = 1.0
     recreated: bool = True  # by a controller
     budget: PodDisruptionBudget | None = None  # the one that covers it
+    claims: tuple[Document, ...] = ()  # ResourceClaims that were made for it; its replacement gets others
 
     @property
     def name(self) -> str:
@@ -96,19 +100,27 @@ def sort_pods(engine: Engine, *, alone: bool = True) -> RepackedPods:
             cost_of(pod),
             _controller(pod) is not None,
             next(iter(covering), None),
+            _made_claims(pod, engine),
         )
     return RepackedPods(movable, fixed)
 
 
 def as_new(pod: Pod, records: Iterable[str], engine: Engine) -> Pod:
-    """The pod as its replacement is created: without node, nomination and what the scheduler noted on it."""
+    """The pod as its replacement is created: without node, nomination and what the scheduler noted on it. The claims that
+    were made for it stand for those of the replacement."""
     metadata, spec = pod.metadata, msgspec.structs.replace(pod.spec, node_name="")
     if spec.scheduler_name not in engine.profiles:
         spec = msgspec.structs.replace(spec, scheduler_name=next(iter(engine.profiles)))
     if any(name in metadata.annotations for name in records):
         kept = {name: text for name, text in metadata.annotations.items() if name not in records}
         metadata = msgspec.structs.replace(metadata, annotations=kept)
-    return msgspec.structs.replace(pod, metadata=metadata, spec=spec, status=type(pod.status)())
+    status = type(pod.status)(resource_claim_statuses=pod.status.resource_claim_statuses)
+    return msgspec.structs.replace(pod, metadata=metadata, spec=spec, status=status)
+
+
+def _made_claims(pod: Pod, engine: Engine) -> tuple[Document, ...]:
+    known = (engine.known(CLAIM, *key) for key in claim_keys(pod))
+    return tuple(claim for claim in known if claim is not None and is_made_for(claim, pod))
 
 
 def cost_of(pod: Pod) -> float:

@@ -21,7 +21,7 @@ class RepackGoal:
     room: bool = False
     restore_order: bool = False
     even_zones: bool = False
-    defragment: str = ""  # a resource name
+    defragment: str = ""  # a resource, ResourceClass or DeviceClass
     save_cost: bool = False  # free the nodes that save most money
 
     @property
@@ -80,6 +80,7 @@ class RepackPlan:
     started: dict[str, str] = field(default_factory=dict)  # pods that waited, to the nodes that they get
     cost: float = 0.0
     bound: float = 0.0
+    at_once: dict[str, str] = field(default_factory=dict)  # those of `started` that start before the first move
     saved: float = 0.0  # per hour, if the goal is to save cost
     most_saved: float = 0.0  # what no plan can exceed
     measure: str = ""  # what an improvement counts; less is better
@@ -97,6 +98,8 @@ class RepackPlan:
     def optimal(self) -> bool:
         if self.goal.save_cost:
             return self.reached and self.saved >= self.most_saved - 1e-9
+        if self.goal.improves:
+            return self.reached and not self.before
         return self.reached and self.cost <= self.bound
 
     def document(self) -> Document:
@@ -114,7 +117,7 @@ class RepackPlan:
             found["saved"] = {"perHour": _number(self.saved), "most": _number(self.most_saved)}
         if self.measure:
             found["improved"] = {"measure": self.measure, "before": self.before, "after": self.after}
-        if self.goal.room:
+        if self.goal.room or self.started:
             found["started"] = self.started
         if self.budgets:
             found["budgets"] = [budget.document() for budget in self.budgets]

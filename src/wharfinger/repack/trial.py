@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 
 import msgspec
 import numpy as np
 
 from wharfinger.api.keys import ObjectKey
 from wharfinger.api.views import Pod
+from wharfinger.devices.pod_claims import used_claims
 from wharfinger.engine import Engine
 from wharfinger.engine.evaluation import active_filters, refusals
 from wharfinger.engine.preparation import PreparedShape
 from wharfinger.framework.columns import Bools, Rows
 from wharfinger.framework.plugin import Scope
 from wharfinger.framework.tables import Charge
-from wharfinger.repack.movable import MovablePod, RepackedPods
+from wharfinger.plugins.dynamic_resources.catalogue import catalogue_of
+from wharfinger.repack.movable import CLAIM, MovablePod, RepackedPods
 
 Step = tuple[ObjectKey, str, str]
 """A pod, the node it leaves, and the node it goes to."""
@@ -32,6 +35,8 @@ class Trial:
             self.on[pod.node][key] = pod
         self.steps: list[Step] = []
         self.work = 0  # how often feasible nodes were asked for: what a search may spend is counted in these
+        self._device_classes = catalogue_of(self.tables).classes
+        self._chosen: set[ObjectKey] = set()  # pods whose devices were chosen when they were moved
         self._charges: dict[ObjectKey, Charge] = {}  # what was asked for so far
         self._largest: dict[int, int] = {}  # by resource: the most that a node has
 
@@ -42,14 +47,11 @@ class Trial:
         here = self.at[pod.key]
         rows = self.tables.rows
         rows = rows[~excluded[rows] & (rows != self.tables.row_of[here])]
-        found = self._rows_elsewhere(pod.pod, rows)
+        found = None if pod.claims else self._rows_elsewhere(pod.pod, rows)
         if found is not None:
             return found
-        self.engine.remove_pod(*pod.key)
-        try:
+        with self.without(pod):
             possible = self.rows_for(pod.pod)
-        finally:
-            self.put_back(pod, here)
         kept: Rows = rows[np.isin(rows, possible, assume_unique=True)]
         return kept
 
@@ -80,6 +82,16 @@ class Trial:
             return np.empty(0, dtype=np.int64)
         return refusals(self.tables, prepared, pod)[1]
 
+    @contextmanager
+    def without(self, pod: MovablePod) -> Iterator[None]:
+        """Takes a pod off its node for a while."""
+        chosen = pod.key in self._chosen
+        self._lift(pod)
+        try:
+            yield
+        finally:
+            self._put(pod, self.at[pod.key], chosen=chosen)
+
     def fits(self, pod: Pod, node: str) -> bool:
         return self.tables.row_of[node] in self.rows_for(pod)
 
@@ -101,11 +113,13 @@ class Trial:
         return left
 
     def charge(self, pod: Pod) -> Charge:
-        """What the pod takes of a node."""
+        """What the pod takes of a node, without resources that devices of claims may stand for."""
         key = pod.metadata.key
         found = self._charges.get(key)
         if found is None:
-            found = self._charges[key] = self.tables.charge(self.tables.shapes.of(pod))
+            charge, names = self.tables.charge(self.tables.shapes.of(pod)), self.tables.resource_names
+            found = tuple(each for each in charge if self._device_classes.serving(names[each[0]]) is None)
+            self._charges[key] = found
         return found
 
     def lacking(self, charge: Iterable[tuple[int, int]], row: int) -> tuple[float, dict[int, int]] | None:
@@ -144,8 +158,8 @@ class Trial:
     def move(self, pod: MovablePod, target: str) -> None:
         """Moves a pod to a node that `targets` named."""
         here = self.at[pod.key]
-        self.engine.remove_pod(*pod.key)
-        self.put_back(pod, target)
+        self._lift(pod)
+        self._put(pod, target, chosen=bool(pod.claims))
         self._note(pod, here, target)
         self.steps.append((pod.key, here, target))
 
@@ -165,13 +179,35 @@ class Trial:
         while len(self.steps) > mark:
             key, source, target = self.steps.pop()
             pod = self.pods.movable[key]
-            self.engine.remove_pod(*key)
-            self.put_back(pod, source)
+            self._lift(pod)
+            # Devices are those of the snapshot again only if no earlier move of the pod is left.
+            self._put(pod, source, chosen=bool(pod.claims) and any(key == step[0] for step in self.steps))
             self._note(pod, target, source)
 
-    def put_back(self, pod: MovablePod, node: str) -> None:
+    def _lift(self, pod: MovablePod) -> None:
+        """Takes a pod off its node, with the devices of claims that were made for it."""
+        if pod.key in self._chosen:
+            self.engine.forget(pod.pod)
+            self._chosen.discard(pod.key)
+            return
+        self.engine.remove_pod(*pod.key)
+        for claim in pod.claims:
+            made_for_resources = claim["metadata"]["name"] not in self._named(pod)
+            self.engine.apply(CLAIM, {**claim, "status": {}}, deleted=made_for_resources)
+
+    def _put(self, pod: MovablePod, node: str, *, chosen: bool) -> None:
+        """Puts a pod on a node, with the devices of the snapshot or with those that would be chosen now."""
+        if chosen and self.engine.assume(pod.pod, node).ok:
+            self._chosen.add(pod.key)
+            return
+        for claim in pod.claims:
+            self.engine.apply(CLAIM, claim)
         spec = msgspec.structs.replace(pod.pod.spec, node_name=node)
         self.engine.set_pod(msgspec.structs.replace(pod.pod, spec=spec))
+
+    def _named(self, pod: MovablePod) -> set[str]:
+        """The claims that the pod names; others were made for its extended resources and are made again."""
+        return {name for _, name in used_claims(pod.pod)}
 
     def _note(self, pod: MovablePod, source: str, target: str) -> None:
         self.at[pod.key] = target

@@ -1,4 +1,5 @@
-"""Status patches of objects that are not Pods: read, derive the change, write; again where somebody else was faster."""
+"""Status patches of objects that are not Pods: read, derive the change, write; again where somebody else was faster, and
+after a back-off where the request failed."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
-from wharfinger.api.errors import ApiError, Conflict, NotFound
+from wharfinger.api.errors import ApiError, Conflict, Forbidden, Invalid, NotFound
 from wharfinger.api.registry import Document, Resource
 from wharfinger.client.interface import Client
 from wharfinger.client.timers import Clock
@@ -16,6 +17,7 @@ from wharfinger.scheduler.instructions import Instruction, PatchStatus
 log = logging.getLogger(__name__)
 
 TRIES = 8
+_CONFLICT_DELAY, _FAILURE_DELAY = 0.01, 0.5  # seconds before the second try; they double
 
 
 async def patch_object_status(client: Client, resource: Resource, found: Any, status: Document) -> None:
@@ -75,10 +77,15 @@ class ObjectStatusWriter:
                     await patch_object_status(self._client, patch.resource, found, status)
                 return True
             except Conflict:
-                await asyncio.sleep(0.01 * 2**attempt)
+                delay = _CONFLICT_DELAY * 2**attempt
             except NotFound:
                 return False
             except ApiError as error:
                 log.warning("cannot write the status of %s %s: %s", patch.resource.kind, patch.name, error)
-                return False
+                if isinstance(error, (Invalid, Forbidden)):
+                    return False
+                delay = max(error.retry_after or 0.0, _FAILURE_DELAY * 2**attempt)
+            if attempt == TRIES - 1 or (patch.newest_only and (patch.resource, patch.name) in self._newest):
+                break
+            await asyncio.sleep(delay)
         return False

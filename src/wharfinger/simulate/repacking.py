@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from wharfinger.api.kinds.builtin import PODS
+from wharfinger.api.registry import Document
 from wharfinger.client.interface import Client
 from wharfinger.client.memory import gc_rare
 from wharfinger.repack.finding import BadGoal, RepackOptions, find_plan
@@ -35,8 +37,11 @@ def repack(cluster: Inputs, goal: RepackGoal, options: RepackOptions) -> RepackP
 async def _repack(world: SimulatedCluster, cluster: Inputs, goal: RepackGoal, options: RepackOptions) -> RepackPlan:
     results = runner.Results()
     loading = SimulationOptions(seed=options.seed, progress=options.progress, once=True)
-    await apply_manifests(world, await prepare(world, cluster, loading, results), loading, results)
-    await world.settle()
+    # Pods that wait already start where the plan says, so that it moves none of them.
+    waiting = goal.room or any(_waits(manifest.document) for manifest in cluster.manifests)
+    rest = await prepare(world, cluster, loading, results, scheduler=not waiting)
+    await apply_manifests(world, rest, loading, results)
+    await (world.loop.still() if waiting else world.settle())
     configuration = profiles.load(cluster.configuration.scheduler, settings=cluster.configuration)
     client = world.client("", lambda warning: None)
     scheduler = Scheduler(client, world.clock, configuration, world.registry, SchedulerOptions(seed=options.seed))
@@ -51,8 +56,23 @@ async def _repack(world: SimulatedCluster, cluster: Inputs, goal: RepackGoal, op
     finally:
         await scheduler.stop()
     if options.proof and found.moves and found.reached and world.registry.find(KIND) is not None:
-        found.surprise = await prove(world, found.moves, options.progress)
+        found.surprise = await _proved(world, client, found, options)
     return found
+
+
+def _waits(document: Document) -> bool:
+    return document.get("kind") == "Pod" and not (document.get("spec") or {}).get("nodeName")
+
+
+async def _proved(world: SimulatedCluster, client: Client, plan: RepackPlan, options: RepackOptions) -> str:
+    """What goes otherwise than planned; empty if nothing does."""
+    for title, node in plan.at_once.items():
+        namespace, _, name = title.partition("/")
+        binding = {"metadata": {"name": name}, "target": {"apiVersion": "v1", "kind": "Node", "name": node}}
+        await client.create(PODS, binding, namespace, name=name, subresource="binding")
+    world.start()
+    await world.settle()
+    return await prove(world, plan.moves, options.progress)
 
 
 async def _with_pods(world: SimulatedCluster, client: Client, goal: RepackGoal) -> RepackGoal:

@@ -104,6 +104,7 @@ def command(
         except ApiError as error:
             raise click.ClickException(error.message) from error
         foreign = [*cluster.foreign, *coming.foreign]
+        _check_foreign(foreign)
         options = CapacityOptions(
             groups=[*named_groups, *_groups_in(foreign)],
             prices=table,
@@ -162,6 +163,23 @@ def _groups(file: str) -> list[NodeGroup]:
         raise InputError(f"{file}: {error.strerror}") from error
     except (yaml.YAMLError, BadNodeGroup) as error:
         raise InputError(f"{file}: {error}") from error
+
+
+def _check_foreign(manifests: Sequence[Manifest]) -> None:
+    """Raises BadInput with the file, line and field of every mistake."""
+    from wharfinger.api.manifests import ManifestFault
+    from wharfinger.capacity.foreign_faults import foreign_faults
+    from wharfinger.capacity.sources import is_foreign
+    from wharfinger.simulate.inputs import BadInput
+
+    faults = [
+        str(ManifestFault(each.source, fault.path, fault.message, each.source.line_of(fault.path)))
+        for each in manifests
+        if is_foreign(each.document)
+        for fault in foreign_faults(each.document)
+    ]
+    if faults:
+        raise BadInput(faults)
 
 
 def _groups_in(manifests: Sequence[Manifest]) -> list[NodeGroup]:

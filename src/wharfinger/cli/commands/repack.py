@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 )
 @click.option("--restore-order", is_flag=True, help="Move pods to better units of their ResourcePolicies.")
 @click.option("--even-zones", is_flag=True, help="Even out how many pods of a workload each zone has.")
-@click.option("--defragment", metavar="RESOURCE", default="", help="Gather what uses a resource on fewer nodes.")
+@click.option(
+    "--defragment", metavar="NAME", default="", help="Gather what uses a resource or a device class on fewer nodes."
+)
 @click.option("--save-cost", is_flag=True, help="Free the nodes that save most money; needs --prices.")
 @click.option("--prices", metavar="FILE", help="A table of prices per hour, in YAML or CSV.")
 @state_options
@@ -178,6 +180,7 @@ def _abort(kubeconfig: str | None, context: str | None) -> None:
     import asyncio
 
     from wharfinger.api.kinds import registry
+    from wharfinger.api.wording import counted
     from wharfinger.cli.options import open_client
     from wharfinger.repack.applying import abort
     from wharfinger.repack.jobs import migration_jobs
@@ -190,7 +193,8 @@ def _abort(kubeconfig: str | None, context: str | None) -> None:
             await client.close()
 
     number = asyncio.run(run())
-    click.echo(f"{number} moves were ended" if number else "no move was under way")
+    ended = f"{counted(number, 'move')} {'was' if number == 1 else 'were'} ended"
+    click.echo(ended if number else "no move was under way")
 
 
 def _text(found: RepackPlan) -> str:

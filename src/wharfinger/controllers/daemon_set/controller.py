@@ -44,7 +44,7 @@ class DaemonSetController(PodOwner):
         history = await self.revisions.sync(metadata, spec.spec.template, selector, spec.status.collision_count or 0)
         now = self.context.now()
         failure = None
-        if self.expectations.satisfied(key, now):
+        if self.has_caught_up(key):
             failure = await self._act(key, document, spec, pods, history.update)
         await self._report(key, document, spec, pods, history, now)
         if failure is not None:

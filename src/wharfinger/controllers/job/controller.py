@@ -72,7 +72,7 @@ class JobController(PodOwner):
         status: Document = {"active": len(state.active), "ready": state.ready, "terminating": state.terminating}
         if not job.status.start_time and not job.spec.suspend:
             status["startTime"] = format_time(now)
-        satisfied = self.expectations.satisfied(key, now)
+        satisfied = self.has_caught_up(key)
         end = rules.ending(state, now)
         failure: Exception | None = None
         if end is not None:

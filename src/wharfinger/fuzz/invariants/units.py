@@ -40,8 +40,9 @@ class UnitLimits(Invariant):
         decision = self._interference.observe(change)
         namespace = change.key[0]
         if decision is not None and after is not None:
-            if not self._excused(namespace, decision):
-                yield from self._check(after)
+            for pod, made in ((after, decision), *self._made_later(namespace, decision)):
+                if not self._excused(namespace, made):
+                    yield from self._check(pod, made)
             self._runs[namespace][decision.run] = change.version
         elif after is not None and (
             before is None
@@ -62,7 +63,16 @@ class UnitLimits(Invariant):
             or not all(decision.knew("pods", version) for version in others)
         )
 
-    def _check(self, pod: Document) -> Iterator[str]:
+    def _made_later(self, namespace: str, decision: TracedDecision) -> Iterator[tuple[Document, TracedDecision]]:
+        """Pods that were bound already, on decisions that knew of this one and had to count its pod."""
+        for pod in self.history.of("pods"):
+            if pod["metadata"]["namespace"] != namespace or not node_of(pod) or is_terminal(pod):
+                continue
+            made = self.history.placed_by(pod["metadata"]["uid"], node_of(pod))
+            if made is not None and decision.before(made):
+                yield pod, made
+
+    def _check(self, pod: Document, decision: TracedDecision) -> Iterator[str]:
         namespace, labels = pod["metadata"]["namespace"], pod["metadata"].get("labels") or {}
         policies = [
             each
@@ -82,7 +92,7 @@ class UnitLimits(Invariant):
         if len(units) > 1:
             return
         (unit,) = units
-        there = list(self._group(policy, unit, pod))
+        there = list(self._group(policy, unit, pod, decision))
         where = f"unit {unit['name']} of resource policy {title(policy)}"
         if unit.get("maxCount") is not None and len(there) > unit["maxCount"]:
             yield f"pod {title(pod)} is number {len(there)} in {where}, which allows {unit['maxCount']}"
@@ -96,8 +106,9 @@ class UnitLimits(Invariant):
         found = self.history.objects["nodes"].get(("", node))
         return found is not None and selects(unit.get("nodeSelector"), found["metadata"].get("labels") or {})
 
-    def _group(self, policy: Document, unit: Document, pod: Document) -> Iterator[Document]:
-        """The pods that are counted together with this one: those in the unit."""
+    def _group(self, policy: Document, unit: Document, pod: Document, decision: TracedDecision) -> Iterator[Document]:
+        """The pods in the unit that are counted together with this one: not those that were decided on later. Each pod
+        has a view of its own of who belongs together, so that the order matters."""
         labels = pod["metadata"].get("labels") or {}
         keys = [key for key in policy["spec"].get("matchLabelKeys") or () if key in labels]
         ignored = (policy["spec"].get("matchPolicy") or {}).get("ignoreTerminatingPod", False)
@@ -107,6 +118,9 @@ class UnitLimits(Invariant):
                 continue
             theirs = each["metadata"].get("labels") or {}
             if ignored and is_deleting(each):
+                continue
+            made = self.history.placed_by(each["metadata"]["uid"], node_of(each))
+            if made is not None and decision.before(made):
                 continue
             if selects(policy["spec"].get("podSelector"), theirs) and all(theirs.get(k) == labels[k] for k in keys):
                 yield each

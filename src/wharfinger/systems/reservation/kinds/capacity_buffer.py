@@ -74,8 +74,9 @@ KIND = model_kind(
     short_names=("cb",),
     columns=(
         Column("Strategy", "spec.provisioningStrategy"),
-        Column("Replicas", "spec.replicas", type="integer"),
-        Column("Status", 'status.conditions[?(@.type=="Ready")].reason'),
+        Column("PodTemplate", "status.podTemplateRef.name"),
+        Column("Replicas", "status.replicas", type="integer"),
+        Column("Status", 'status.conditions[?(@.type=="Provisioning")].reason'),
         AGE,
     ),
     faults=_faults,

@@ -27,7 +27,7 @@ class RepackGoalModel(Model):
     room: Annotated[bool, doc("Make room for the pods that wait.")] = False
     restore_order: Annotated[bool, doc("Move pods to better units of their ResourcePolicies.")] = False
     even_zones: Annotated[bool, doc("Even out how many pods of a workload each zone has.")] = False
-    defragment: Annotated[str, doc("Gather what uses this resource on fewer nodes.")] = ""
+    defragment: Annotated[str, doc("Gather what uses this resource or device class.")] = ""
 
 
 class RepackPolicySpecModel(Model):
