@@ -22,8 +22,9 @@ from wharfinger.framework.status import Status
 PACKAGE = Path(wharfinger.__file__).parent
 UNKNOWN = "…"
 _MOST = 12  # texts that one expression may stand for
+_PHRASES = ("counted", "listed")  # functions that word a part of any text
 _SINGULAR = {"are": "is", "have": "has", "units": "unit", "pods": "pod"}
-_OF_INTEREST = re.compile(r"reason|unschedulable|unresolvable|condition|event\(|prometheus|Series|gauges")
+_OF_INTEREST = re.compile(r"reason|unschedulable|unresolvable|condition|event\b|prometheus|Series|gauges|running P")
 _FORMAT_FIELD = re.compile(r"\{(\w*)[^{}]*\}")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -73,6 +74,15 @@ def modules() -> tuple[Module, ...]:
             area = str(path.relative_to(PACKAGE).with_suffix("")).removesuffix("/__init__")
             found.append(Module(area, ast.parse(text)))
     return tuple(found)
+
+
+@cache
+def imported(name: str) -> Module | None:
+    """The module of the package with this full name."""
+    path = PACKAGE.parent / f"{name.replace('.', '/')}.py"
+    if not name.startswith(f"{PACKAGE.name}.") or not path.exists():
+        return None
+    return Module(str(path.relative_to(PACKAGE).with_suffix("")), ast.parse(path.read_text(encoding="utf-8")))
 
 
 def called(call: ast.Call) -> str:
@@ -174,7 +184,8 @@ class _Reader:
 
     def _part(self, part: ast.expr) -> list[str]:
         if isinstance(part, ast.FormattedValue):
-            return _without_plurals(text for text in self.read(part.value) if text) or [placeholder(part.value)]
+            found = _without_plurals(self.read(part.value))
+            return found if any(found) else [placeholder(part.value)]
         return self.read(part)
 
     @staticmethod
@@ -239,29 +250,37 @@ class _Reader:
         return []
 
     def _returned(self, function: str) -> list[str]:
-        """The texts that a function of the same module returns."""
+        """The texts that a function of this module, or one that it imports from another one of ours, returns."""
+        origin = getattr(self._module.constant(function), "__module__", None) or ""
+        home = self._module if origin in ("", self._module.loaded.__name__) else imported(origin)
+        if home is None or function in _PHRASES:
+            return []
         key = f"{function}()"
         if key in self._reading:
             return []
         self._reading.add(key)
         found: list[str] = []
-        for node in self._module.nodes:
+        for node in home.nodes:
             if isinstance(node, Function) and node.name == function:
                 for each in ast.walk(node):
                     if isinstance(each, ast.Return) and each.value is not None:
-                        reader = _Reader(self._module, each.value)
+                        reader = _Reader(home, each.value)
                         reader._reading = self._reading
                         found += reader.read(each.value)
         self._reading.discard(key)
-        return found
+        return [text for text in found if text]  # an empty one says that there is nothing to say
 
 
 def _without_plurals(found: Iterable[str]) -> list[str]:
     """The texts without those that say the same of several things: `which is full` stands for `which are full`."""
-    singular: dict[str, str] = {}
+    alike: dict[str, list[str]] = {}
     for text in found:
-        singular.setdefault(" ".join(_SINGULAR.get(word, word) for word in text.split(" ")), text)
-    return list(singular.values())
+        alike.setdefault(singular(text), []).append(text)
+    return [key if len(set(texts)) > 1 else texts[0] for key, texts in alike.items()]
+
+
+def singular(text: str) -> str:
+    return " ".join(_SINGULAR.get(word, word) for word in text.split(" "))
 
 
 def _bound(target: ast.expr, value: ast.expr, name: str) -> Iterator[ast.expr]:

@@ -233,7 +233,7 @@ def shortage(wanted: Pod, place: Node, others: list[Pod]) -> InsufficientResourc
     room = NodeUsage()
     for number, other in enumerate(others):
         room.add(str(number), requests(other))
-    return room.insufficient(wanted, place)
+    return room.insufficient(wanted.metadata.uid, requests(wanted), place)
 
 
 def test_insufficient_resources_are_reported_with_amounts() -> None:
@@ -250,10 +250,10 @@ def test_usage_follows_changed_and_deleted_pods() -> None:
     room = NodeUsage()
     room.add("a", requests(asking("1")))
     room.add("a", requests(asking("2")))
-    assert room.insufficient(asking("1"), node(cpu="2")) == InsufficientResource("cpu", 1000, 2000, 2000)
+    assert room.insufficient("b", requests(asking("1")), node(cpu="2")) == InsufficientResource("cpu", 1000, 2000, 2000)
     room.remove("a")
     room.remove("a")
-    assert room.insufficient(asking("1"), node(cpu="2")) is None
+    assert room.insufficient("b", requests(asking("1")), node(cpu="2")) is None
 
 
 def test_addresses_are_reused_after_their_pods_are_deleted() -> None:

@@ -1,5 +1,9 @@
-"""The short ways of a simulation (writes that repeat earlier ones are not reviewed again) and the full way store the same
-bytes: every version of every object, in the same order and at the same time."""
+"""The short ways of a simulation and the full way store the same bytes: every version of every object, in the same order and
+at the same time.
+
+On the short ways, writes that repeat earlier ones are not reviewed again. On the full way here, writes to the status of a
+workload also default and validate its spec again, and spread scores are computed for each row.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +19,10 @@ from wharfinger.admission.request import PASS, Request, Review
 from wharfinger.api.configuration import Configuration
 from wharfinger.api.kinds import registry
 from wharfinger.api.kinds.builtin import PODS
-from wharfinger.api.registry import Document
+from wharfinger.api.registry import Document, Kind
 from wharfinger.api.views import Metadata, Pod, decode
 from wharfinger.bench.support.deployments import snapshot
+from wharfinger.plugins.pod_topology_spread.row_classes import RowClasses
 from wharfinger.scenario import runner
 from wharfinger.simulate.cluster import SimulatedCluster
 from wharfinger.simulate.inputs import Inputs, read_inputs
@@ -132,12 +137,19 @@ class Stored(msgspec.Struct):
     versions: list[tuple[float, str, str, int, bytes]]  # when, kind, event, version, and the object
     composed: int = 0  # pods whose views were not decoded
     short: int = 0  # writes that took a short way
+    by_class: int = 0  # spread scores that were not computed for each row
 
 
 def stored(inputs: Inputs, monkeypatch: pytest.MonkeyPatch, *, short: bool, extra: Any = None) -> Stored:
     """Everything that a store gets to hold while the inputs are played."""
-    monkeypatch.setattr(SimulatedCluster, "short_ways", short)
     found = Stored([])
+    with monkeypatch.context() as patches:
+        _play_on(inputs, found, patches, short=short, extra=extra)
+    return found
+
+
+def _play_on(inputs: Inputs, found: Stored, patches: pytest.MonkeyPatch, *, short: bool, extra: Any) -> None:
+    patches.setattr(SimulatedCluster, "short_ways", short)
     ways = {name: getattr(RepeatedWrites, name) for name in ("create", "patch", "bind")}
     for name, way in ways.items():
 
@@ -146,7 +158,16 @@ def stored(inputs: Inputs, monkeypatch: pytest.MonkeyPatch, *, short: bool, extr
             found.short += bool(result)
             return result
 
-        monkeypatch.setattr(RepeatedWrites, name, counted)
+        patches.setattr(RepeatedWrites, name, counted)
+    by_class = RowClasses.final
+
+    def final(classes: RowClasses) -> Any:
+        found.by_class += short
+        return by_class(classes) if short else None
+
+    patches.setattr(RowClasses, "final", final)
+    if not short:
+        _review_specs_again(patches)
     world = SimulatedCluster(inputs.configuration, start=inputs.start())
     if extra is not None:
         world.store.chain.validating.append(extra)
@@ -158,9 +179,17 @@ def stored(inputs: Inputs, monkeypatch: pytest.MonkeyPatch, *, short: bool, extr
             found.versions.append((change.at, plural, change.event.type, change.version, change.event.object.data))
     finally:
         world.close()
-        for name, way in ways.items():
-            monkeypatch.setattr(RepeatedWrites, name, way)
-    return found
+
+
+def _review_specs_again(patches: pytest.MonkeyPatch) -> None:
+    """Writes to the status of a workload go through all defaults and rules of the kind."""
+    for name in ("defaulter", "validator"):
+        chosen = getattr(Kind, name)
+
+        def full(kind: Kind, subresource: str = "", *, chosen: Any = chosen) -> Any:
+            return chosen(kind, "" if kind.group == "apps" else subresource)
+
+        patches.setattr(Kind, name, full)
 
 
 def _check_view(stored: StoredObject) -> bool:
@@ -195,6 +224,7 @@ def test_workloads_in_all_their_states(monkeypatch: pytest.MonkeyPatch) -> None:
     short = compare(WORKLOADS, monkeypatch)
     assert short.short > 150
     assert short.composed > 80
+    assert short.by_class > 10
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -9,7 +9,7 @@ import pytest
 from tests.store.support import WIDGETS, bind, config, pod, widget
 
 from wharfinger.api.errors import ApiError, Conflict, Invalid, NotFound
-from wharfinger.api.kinds.builtin import CONFIG_MAPS, LEASES, NODES, PODS
+from wharfinger.api.kinds.builtin import CONFIG_MAPS, LEASES, NODES, PODS, REPLICA_SETS
 from wharfinger.api.requests import PatchType
 from wharfinger.store import Store
 
@@ -209,5 +209,21 @@ def test_unknown_subresources_are_not_found(run: Run) -> None:
         for part in ("status", "scale", "binding"):
             with pytest.raises(NotFound):
                 await store.update(CONFIG_MAPS, config(), "default", subresource=part)
+
+    run(scenario)
+
+
+def test_a_write_to_the_status_of_a_workload_checks_the_status_alone(run: Run) -> None:
+    async def scenario(store: Store) -> None:
+        template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+        spec = {"replicas": 2, "selector": {"matchLabels": {"a": "b"}}, "template": template}
+        created = await store.create(REPLICA_SETS, {"metadata": {"name": "r"}, "spec": spec}, "default")
+        before = created.document["spec"]
+        change = {"spec": {"replicas": -1, "template": None}, "status": {"replicas": 1, "readyReplicas": None}}
+        written = await store.patch(REPLICA_SETS, "r", change, "default", type=PatchType.MERGE, subresource="status")
+        assert (written.document["spec"], written.document["status"]) == (before, {"replicas": 1})
+        assert written.document["metadata"]["generation"] == 1
+        with pytest.raises(Invalid, match=r"replicas"):
+            await store.patch(REPLICA_SETS, "r", {"status": {"replicas": "one"}}, "default", subresource="status")
 
     run(scenario)

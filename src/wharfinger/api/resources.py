@@ -21,6 +21,7 @@ BadQuantity; validated pods have none.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Literal
 
 from wharfinger.api.kubernetes_version import REFERENCE, KubernetesVersion
@@ -51,7 +52,14 @@ NONZERO: Amounts = {CPU: 100 * _MILLI, MEMORY: 200 * 1024 * 1024 * NANO}
 
 
 def requests(pod: Pod, kubernetes: KubernetesVersion = REFERENCE) -> Amounts:
+    if _is_plain(pod):
+        return dict(_plain_requests(tuple(pod.spec.containers[0].resources.requests.items())))
     return in_units(requests_nano(pod, kubernetes=kubernetes))
+
+
+@lru_cache(1024)
+def _plain_requests(quantities: tuple[tuple[str, str | int | float], ...]) -> Amounts:
+    return in_units(nano(dict(quantities)))
 
 
 def request_the_same(one: Pod, other: Pod) -> bool:

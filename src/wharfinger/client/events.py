@@ -50,6 +50,7 @@ GIVE_WAY_PAUSE = 0.05  # seconds
 TRIES = 12
 COMBINED = "(combined from similar events): "
 
+_OBJECT_KEY = ("kind", "namespace", "name", "uid", "apiVersion")
 _REFERENCE_FIELDS = ("name", "namespace", "uid", "resourceVersion")
 
 
@@ -128,6 +129,7 @@ class EventRecorder:
         self._tick = 0
         self._own_bits = zlib.crc32(f"{component}/{host}".encode()) & 0xFFFF
         self._queues: list[deque[Document]] = [deque() for _ in range(SENDERS)]
+        self._queued = 0  # events in the queues
         self._updates: dict[str, Document] = {}  # by name: events in the queues that exist already
         self._wake: list[asyncio.Event] = [asyncio.Event() for _ in range(SENDERS)]
         self._busy = 0
@@ -178,14 +180,13 @@ class EventRecorder:
 
     @property
     def pending(self) -> int:
-        return sum(len(queue) for queue in self._queues) + self._busy
+        return self._queued + self._busy
 
     def _record(self, involved: Document, type: str, reason: str, message: str, component: str, more: Document) -> None:
         now = self._clock.now()
         if len(message) > MESSAGE_LIMIT:
             message = message[: MESSAGE_LIMIT - 4] + " ..."
-        object_key = tuple(str(involved.get(name, "")) for name in ("kind", "namespace", "name", "uid", "apiVersion"))
-        about = (component, *object_key)
+        about = (component, *[str(involved.get(name, "")) for name in _OBJECT_KEY])
         key: tuple[str, ...] = (*about, type, reason, message)
         if self._is_similar((*about, type, reason), message, now):
             key = (*about, type, reason)
@@ -256,6 +257,7 @@ class EventRecorder:
         # All writes of one event go through the same sender, so that its counts arrive in order.
         shard = zlib.crc32(name.encode()) % SENDERS
         self._queues[shard].append(document)
+        self._queued += 1
         self._wake[shard].set()
 
     async def _send(self, shard: int) -> None:
@@ -269,6 +271,7 @@ class EventRecorder:
                 self._busy += 1
                 try:
                     document = queue.popleft()
+                    self._queued -= 1
                     if document["count"] > 1:
                         del self._updates[document["metadata"]["name"]]
                     await self._deliver(document)
@@ -287,12 +290,13 @@ class EventRecorder:
         return now - self._gave_way < GIVE_WAY_SECONDS and self.pending < GIVE_WAY_LIMIT
 
     async def _deliver(self, document: Document) -> None:
-        backoff = Backoff(0.5, 10.0, rng=self._rng)
+        backoff: Backoff | None = None
         for _ in range(TRIES):
             try:
                 await self._write(document)
                 return
             except (ServiceUnavailable, TooManyRequests, ServerTimeout) as error:
+                backoff = backoff or Backoff(0.5, 10.0, rng=self._rng)
                 with background():
                     await asyncio.sleep(max(backoff.next(), error.retry_after or 0.0))
             except ApiError as error:

@@ -145,6 +145,7 @@ class Informer(Generic[T]):
         )
         self._backoff = Backoff(RETRY_BASE, RETRY_LIMIT, rng=rng)
         self._expired = False  # relisted after an expired watch, and no watch has been stable since
+        self._key = _key_of_document if view is dict else _key_of_view
         self._objects: dict[ObjectKey, T] = {}
         self._indexes: dict[str, Index[T]] = {}
         self._handlers: list[InformerHandler[T]] = []
@@ -363,7 +364,7 @@ class Informer(Generic[T]):
 
     def _replace(self, items: Iterable[T]) -> None:
         """Makes the copy equal to a list and calls the handlers for the difference, deletions first."""
-        fresh = {_key(item): item for item in items}
+        fresh = {self._key(item): item for item in items}
         if not self._objects:
             for key, item in fresh.items():
                 self._put(key, item, self._objects.get(key))
@@ -378,7 +379,7 @@ class Informer(Generic[T]):
                 self._put(key, item, old_item)
 
     def _apply(self, type: EventType, item: T) -> None:
-        key = _key(item)
+        key = self._key(item)
         if type is EventType.DELETED:
             self._remove(key)
             return
@@ -429,7 +430,7 @@ class Informer(Generic[T]):
 
     def _failed(self, item: T) -> None:
         """Logs a defect of one handler, which must not affect the others."""
-        log.exception("a handler of %s failed on %s", self.resource.group_plural, _key(item))
+        log.exception("a handler of %s failed on %s", self.resource.group_plural, self._key(item))
 
 
 class InformerSet:
@@ -509,11 +510,14 @@ class InformerSet:
         await asyncio.gather(*ending, return_exceptions=True)
 
 
-def _key(item: Any) -> ObjectKey:
-    if isinstance(item, dict):
-        metadata = item["metadata"]
-        return metadata.get("namespace") or "", metadata["name"]
-    return item.metadata.namespace, item.metadata.name
+def _key_of_document(item: Any) -> ObjectKey:
+    metadata = item["metadata"]
+    return metadata.get("namespace") or "", metadata["name"]
+
+
+def _key_of_view(item: Any) -> ObjectKey:
+    metadata = item.metadata
+    return metadata.namespace, metadata.name
 
 
 def _uid(item: Any) -> str:

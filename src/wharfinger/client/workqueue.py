@@ -138,7 +138,8 @@ class WorkQueue(Generic[K]):
 
     def forget(self, key: K) -> None:
         """Resets the back-off of a key that succeeded."""
-        self._failures.pop(key, None)
+        if self._failures:
+            self._failures.pop(key, None)
 
     async def get(self) -> K:
         """Waits for the next key; raises QueueClosed once the queue is shut down and empty."""

@@ -178,8 +178,8 @@ class NormalizedScorer:
         return self.classes
 
     def gained(self, tables: Tables) -> tuple[Rows, Ints] | None:
-        """Normalizes all feasible rows again; returns the rows whose final scores changed, and by how much. None if the
-        scores that the totals contain are not known by row."""
+        """Normalizes all feasible rows again; returns the rows whose final scores changed, or all of them, and by how much.
+        None if the scores that the totals contain are not known by row."""
         before, rows = self.final, self.rows
         if before is None or rows is None:
             return None
@@ -188,7 +188,7 @@ class NormalizedScorer:
         if final is before:
             return rows[:0], final[:0]
         difference = final - before
+        if 2 * np.count_nonzero(difference) >= len(rows):
+            return rows, difference  # finding the others would take longer than adding nothing to them
         where = np.flatnonzero(difference)
-        if len(where) == len(rows):
-            return rows, difference
         return rows.take(where), difference.take(where)

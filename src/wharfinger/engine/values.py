@@ -511,6 +511,11 @@ class RowValues:
             self._write(front.rows, front.by_row() >> SHIFT)
 
     def _write(self, rows: Rows, gained: Ints | np.int64) -> None:
-        """Adds to the scores of feasible rows."""
+        """Adds to the scores of feasible rows, which are in order."""
+        if len(rows) > 1 and rows[-1] - rows[0] == len(rows) - 1:  # without gaps, as where all nodes are feasible
+            within = slice(rows[0], rows[-1] + 1)
+            self._cluster_base.view[within] += gained
+            self.value.view[within] += gained << SHIFT
+            return
         self._cluster_base.view[rows] += gained
         self.value.view[rows] += gained << SHIFT

@@ -49,6 +49,7 @@ class _AddressPool:
         self._used: Counter[str] = Counter()
         self._cidr = ""
         self._network: ipaddress.IPv4Network | ipaddress.IPv6Network = _NO_NETWORK
+        self._size = 0  # number of addresses
         self._first = 1  # every lower address is in use
 
     def allocate(self, uid: str, node: Node) -> str:
@@ -56,7 +57,8 @@ class _AddressPool:
         if cidr != self._cidr:
             self._cidr, self._first = cidr, 1
             self._network = ipaddress.ip_network(cidr, strict=False)
-        size, used = self._network.num_addresses, self._used
+            self._size = self._network.num_addresses
+        size, used = self._size, self._used
         while self._first < size and used.get(address := self._address(self._first)):
             self._first += 1
         if self._first >= size:

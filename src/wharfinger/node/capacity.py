@@ -8,9 +8,9 @@ from functools import lru_cache
 import msgspec
 
 from wharfinger.api.quantity import family, format_nano, milli_value, parse_nano, value
-from wharfinger.api.resources import CPU, Amounts, requests
+from wharfinger.api.resources import CPU, Amounts
 from wharfinger.api.validation.resources import is_extended
-from wharfinger.api.views import Node, Pod
+from wharfinger.api.views import Node
 from wharfinger.api.views.nodes import NodeStatus
 
 DEFAULT_PODS = 110
@@ -50,20 +50,22 @@ class NodeUsage(msgspec.Struct):
         for name, amount in self.pods.pop(uid, {}).items():
             self.used[name] -= amount
 
-    def insufficient(self, pod: Pod, node: Node, allocated: Collection[str] = ()) -> InsufficientResource | None:
-        """The first resource that the pod would exceed next to the other pods. The kubelet does not check resources that
+    def insufficient(
+        self, uid: str, requested: Amounts, node: Node, allocated: Collection[str] = ()
+    ) -> InsufficientResource | None:
+        """The first resource of which a pod would request too much next to the other pods. The kubelet does not check resources that
         the node does not list, nor those that it has as ComputeResources, which the scheduler allocates, nor other
         `allocated` ones."""
         capacity = allocatable(node)
         if allocated or node.status.compute_resources:
             devices = {*allocated, *(each.resource_name for each in node.status.compute_resources)}
             capacity = {name: amount for name, amount in capacity.items() if name not in devices}
-        own: Mapping[str, int] = self.pods.get(pod.metadata.uid, {})
-        others = len(self.pods) - (pod.metadata.uid in self.pods)
+        own: Mapping[str, int] = self.pods.get(uid, {})
+        others = len(self.pods) - (uid in self.pods)
         most = capacity.get("pods", DEFAULT_PODS)
         if others + 1 > most:
             return InsufficientResource("pods", 1, others, most)
-        for name, amount in sorted(requests(pod).items()):
+        for name, amount in sorted(requested.items()):
             used = self.used.get(name, 0) - own.get(name, 0)
             if amount and name in capacity and used + amount > capacity[name]:
                 return InsufficientResource(name, amount, used, capacity[name])

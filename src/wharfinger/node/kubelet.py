@@ -12,7 +12,7 @@ from wharfinger.api.errors import NotFound
 from wharfinger.api.keys import ObjectKey
 from wharfinger.api.kinds.builtin import NODES, PODS
 from wharfinger.api.registry import Document
-from wharfinger.api.resources import requests
+from wharfinger.api.resources import Amounts, requests
 from wharfinger.api.times import format_time
 from wharfinger.api.views import Node, Pod
 from wharfinger.api.views.pods import PodStatus
@@ -98,7 +98,8 @@ class Kubelets(Controller[ObjectKey]):
         waiting = not pod.status.start_time and not pod.terminating and not pod.terminal
         bound_at = self._admitted.get(pod.metadata.uid) if waiting else now
         if bound_at is None:
-            lacking = self._insufficient(pod, node)
+            requested = requests(pod)
+            lacking = self._insufficient(pod, node, requested)
             if lacking is not None:
                 message = f"Pod was rejected: {lacking}"
                 await self._write(pod, lifecycle.rejected(pod, f"OutOf{lacking.resource}", message, now))
@@ -107,7 +108,7 @@ class Kubelets(Controller[ObjectKey]):
                 message = f"Pod was rejected: Predicate NodePorts failed: {PORTS_TAKEN}"
                 await self._write(pod, lifecycle.rejected(pod, "NodePorts", message, now))
                 return
-            self._node_usage(node).add(pod.metadata.uid, requests(pod))
+            self._node_usage(node).add(pod.metadata.uid, requested)
             bound_at = self._admitted[pod.metadata.uid] = now
         elif bound_at > now:
             bound_at = self._admitted[pod.metadata.uid] = (
@@ -153,9 +154,9 @@ class Kubelets(Controller[ObjectKey]):
             and (other.status.start_time or other.metadata.uid in self._admitted)
         )
 
-    def _insufficient(self, pod: Pod, node: Node) -> InsufficientResource | None:
+    def _insufficient(self, pod: Pod, node: Node, requested: Amounts) -> InsufficientResource | None:
         allocated = {name for each in self._allocated for name in each(node.metadata.name)}
-        return self._node_usage(node).insufficient(pod, node, allocated)
+        return self._node_usage(node).insufficient(pod.metadata.uid, requested, node, allocated)
 
     def _node_usage(self, node: Node) -> NodeUsage:
         return self._usage.setdefault(node.metadata.name, NodeUsage())
@@ -163,7 +164,7 @@ class Kubelets(Controller[ObjectKey]):
     def _resize(self, pod: Pod, node: Node, now: float) -> Document | None:
         """Applies a resize that fits; otherwise the condition PodResizePending says why it does not."""
         desired = msgspec.structs.replace(pod, status=PodStatus(phase=pod.status.phase))
-        lacking = self._insufficient(desired, node)
+        lacking = self._insufficient(desired, node, requests(desired))
         if lacking is None:
             return lifecycle.resized(pod, now)
         infeasible = lacking.requested > lacking.capacity
@@ -256,5 +257,7 @@ class Kubelets(Controller[ObjectKey]):
 
 
 def _host_ip(node: Node) -> str:
-    internal = (address.address for address in node.status.addresses if address.type == "InternalIP")
-    return next(internal, "127.0.0.1")
+    for address in node.status.addresses:
+        if address.type == "InternalIP":
+            return address.address
+    return "127.0.0.1"

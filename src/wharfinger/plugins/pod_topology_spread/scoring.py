@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from math import floor, log
+from math import log
 from typing import ClassVar
 
 import msgspec
@@ -15,6 +15,7 @@ from wharfinger.framework.plugin import MAX_SCORE
 from wharfinger.plugins.pod_topology_spread.constraints import HOSTNAME
 from wharfinger.plugins.pod_topology_spread.counting import FEW
 from wharfinger.plugins.pod_topology_spread.filtering import SpreadFilter
+from wharfinger.plugins.pod_topology_spread.row_classes import RowClasses, rounded
 
 
 class _Feasible(msgspec.Struct):
@@ -24,10 +25,11 @@ class _Feasible(msgspec.Struct):
     position: int  # of the node log
     scored: Bools  # [row]
     all_scored: bool
-    codes: list[Ints]  # [constraint][row]
+    codes: list[Ints]  # [constraint][row]; not kept if there are classes
     numbers: list[int]  # [constraint] number of domains
     domains: DomainScores | None = None  # for a single constraint that scores all rows and has few domains
     raw: dict[int, int] = {}  # the same: raw scores by number of pods
+    classes: RowClasses | None = None  # of all rows, if there may be few
 
     MOST: ClassVar[int] = 1 << 12  # of these
 
@@ -37,11 +39,6 @@ def _rounded(values: Floats) -> Floats:
     whole = np.floor(values)
     whole += values - whole >= 0.5
     return whole
-
-
-def _rounded_one(value: float) -> int:
-    whole = floor(value)
-    return whole + (value - whole >= 0.5)
 
 
 class Spread(SpreadFilter):
@@ -78,7 +75,8 @@ class Spread(SpreadFilter):
             by_domain[-1] = 0.0
             return _rounded(by_domain).astype(np.int64).take(where.codes[0], mode="wrap")
         total: Floats | None = None
-        for domains, codes, number in zip(self._soft, where.codes, where.numbers, strict=True):
+        codes_of = where.codes or [domains.column.codes.take(rows) for domains in self._soft]
+        for domains, codes, number in zip(self._soft, codes_of, where.numbers, strict=True):
             weight, shift = np.float64(log(number + 2)), np.float64(domains.constraint.max_skew - 1)
             if domains.constraint.topology_key == HOSTNAME:
                 part: Floats = domains.counter.counts.take(rows) * weight + shift
@@ -112,7 +110,11 @@ class Spread(SpreadFilter):
 
     def final(self, rows: Rows) -> Ints:
         found = self.by_domain(rows)
-        return super().final(rows) if found is None else found[0].by_row(found[1])
+        if found is not None:
+            return found[0].by_row(found[1])
+        classes = self._feasible(rows).classes if self._soft else None
+        final = None if classes is None else classes.final()
+        return super().final(rows) if final is None else final
 
     def by_domain(self, rows: Rows) -> tuple[DomainScores, list[int]] | None:
         self._refresh()
@@ -136,7 +138,7 @@ class Spread(SpreadFilter):
         score = 0
         if number >= 0:
             shift = self._soft[0].constraint.max_skew - 1
-            score = _rounded_one(number * log(len(where.domains.codes) + 2) + shift)
+            score = rounded(number * log(len(where.domains.codes) + 2) + shift)
         where.raw[number] = score
         return score
 
@@ -160,4 +162,8 @@ class Spread(SpreadFilter):
             if len(self._soft) == 1 and known.all_scored and numbers[0] <= FEW:
                 if self._soft[0].constraint.topology_key != HOSTNAME and len(rows):
                     known.domains = DomainScores(codes[0])
+            if known.all_scored:
+                known.classes = RowClasses.of(rows, self._soft, codes, numbers)
+                if known.classes is not None:
+                    known.codes = []
         return known

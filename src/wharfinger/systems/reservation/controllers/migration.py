@@ -266,7 +266,7 @@ class PodMigrationController(ContextController[str]):
     async def _progress(
         self,
         job: PodMigrationJob,
-        status: str,
+        reason: str,
         message: str,
         *,
         condition_type: str,
@@ -275,17 +275,17 @@ class PodMigrationController(ContextController[str]):
         passed: Passed | None = None,
     ) -> None:
         if (job.status.status, job.status.message, job.status.node_name) == (
-            status,
+            reason,
             message,
             node,
         ) and job.status.phase == "Running":
             return
-        new = probed_condition(condition_type, condition_status, status, message, self.context.now())
+        new = probed_condition(condition_type, condition_status, reason, message, self.context.now())
         await self._write(
             job,
             {
                 "phase": "Running",
-                "status": status,
+                "status": reason,
                 "message": message,
                 "nodeName": node or None,
                 "conditions": self._conditions(job, new, passed),

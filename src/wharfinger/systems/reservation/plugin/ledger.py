@@ -393,6 +393,10 @@ class ReservationLedger:
 
     def ready(self) -> list[ReservationHolding]:
         """The Waiting reservations that fit now. Checks only rows that changed since the last call."""
+        if not self.stand_ins_on:
+            self.waiting_rows.clear()
+            self._node_position = self._tables.node_log.position
+            return []
         found = []
         rows, self.waiting_rows = self.waiting_rows, set()
         changed = self._tables.node_log.since(self._node_position)
