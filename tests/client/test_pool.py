@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -10,6 +11,7 @@ from tests.client.servers import Reply, Request, Script, Server
 
 from wharfinger.client import pool as pool_module
 from wharfinger.client.access import ClusterAccess
+from wharfinger.client.memory import gc_paused
 from wharfinger.client.pool import PooledTransport
 from wharfinger.client.transport import TransportError
 
@@ -184,6 +186,20 @@ def test_connections_that_only_a_burst_needed_are_closed() -> None:
         assert server.connections == 3
 
     pooled(script, body)
+
+
+def test_the_memory_of_a_closed_connection_is_free_without_a_collection_of_cycles() -> None:
+    async def body(server: Server, transport: PooledTransport) -> None:
+        with gc_paused():
+            await get(transport, "/")
+            connection = weakref.ref(transport._idle[0])
+            transport._idle.pop().abort()
+            while transport._open:
+                await asyncio.sleep(0.001)
+            await asyncio.sleep(0.001)
+            assert connection() is None
+
+    pooled(name, body)
 
 
 def test_the_path_of_the_server_url_is_kept() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections import Counter
 
 import pytest
@@ -10,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.client.virtual import run_virtual
 
+from wharfinger.client.memory import gc_paused
 from wharfinger.client.timers import in_background
-from wharfinger.client.workqueue import QueueClosed, WorkQueue
+from wharfinger.client.workqueue import QueueClosed, WorkQueue, _DueKeys
 
 
 def test_a_key_added_twice_is_handed_out_once() -> None:
@@ -114,6 +116,23 @@ def test_a_timer_ends_with_the_last_key_that_is_due_then() -> None:
         assert [due.when for due in queue._due.values()] == [1]
 
     run_virtual(main())
+
+
+def test_the_memory_of_a_timer_that_fired_is_free_without_a_collection_of_cycles() -> None:
+    async def main() -> None:
+        queue: WorkQueue[str] = WorkQueue()
+        queue.add_after("a", 0.001)
+        assert await queue.get() == "a"
+        await asyncio.sleep(0.001)
+
+    with gc_paused():
+        before = _due_keys()
+        asyncio.run(main())
+        assert _due_keys() == before
+
+
+def _due_keys() -> int:
+    return sum(isinstance(each, _DueKeys) for each in gc.get_objects())
 
 
 def test_a_key_at_the_retry_limit_does_not_keep_a_simulation_busy() -> None:

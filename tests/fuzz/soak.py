@@ -22,12 +22,14 @@ from tests.apiserver.running import Api
 from tests.fuzz.embedded import Embedded, processes, processor_seconds
 
 LIVING = 200  # pods that are there at a time
+MODULE = "wharfinger.cli.main"  # in the command lines of the parts, before their names
 
 
 @dataclass(frozen=True, slots=True)
 class SoakSample:
     minute: int
     memory: int  # bytes, of all processes
+    memories: dict[str, int]  # bytes, by part of `wharf up`
     descriptors: int
     file_size: int  # bytes, of the data directory without logs
     latency: float  # milliseconds, the median of creations
@@ -35,26 +37,31 @@ class SoakSample:
     used: float  # of them since the last sample
 
     def text(self) -> str:
+        parts = ", ".join(f"{name} {size >> 20}" for name, size in self.memories.items())
         return (
-            f"minute {self.minute}: memory {self.memory >> 20} MiB, descriptors {self.descriptors}, "
+            f"minute {self.minute}: memory {self.memory >> 20} MiB ({parts}), descriptors {self.descriptors}, "
             f"data {self.file_size >> 10} KiB, create {self.latency:.1f} ms, processor {self.used:.1f} s"
         )
 
 
 def sample(samples: list[SoakSample], root: int, directory: Path, latencies: list[float]) -> SoakSample:
     """One more, after those before."""
-    memory = descriptors = 0
+    memories, descriptors = dict[str, int](), 0
     for each in processes(root):
         process = Path("/proc", str(each))
         try:
-            memory += int((process / "statm").read_text().split()[1]) * 4096
+            resident = int((process / "statm").read_text().split()[1]) * 4096
             descriptors += len(list((process / "fd").iterdir()))
+            arguments = (process / "cmdline").read_text().split("\0")
         except OSError:
             continue
+        name = arguments[arguments.index(MODULE) + 1] if MODULE in arguments else "up"
+        memories[name] = memories.get(name, 0) + resident
     size = sum(each.stat().st_size for each in directory.glob("*") if each.is_file())
     processor, before = processor_seconds(root), samples[-1].processor if samples else 0.0
     latency = statistics.median(latencies or [0.0]) * 1000
-    return SoakSample(len(samples) + 1, memory, descriptors, size, latency, processor, processor - before)
+    used = processor - before
+    return SoakSample(len(samples) + 1, sum(memories.values()), memories, descriptors, size, latency, processor, used)
 
 
 def pod(number: int) -> dict[str, object]:

@@ -223,6 +223,13 @@ class _Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.usable = False
         self._pool._lost(self)
+        self._fail_for_good(exc)
+        # These refer to the connection, too, and collections of cycles are rare: without them, the buffers are free now.
+        self._transport = None
+        del self._parser
+
+    def _fail_for_good(self, exc: Exception | None) -> None:
+        """Ends the exchange in progress: no more of the response will come."""
         if self._answer is None or self._answer.done():
             return
         unbounded = not ("content-length" in self._headers or "transfer-encoding" in self._headers)

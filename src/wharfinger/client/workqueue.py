@@ -98,6 +98,7 @@ class WorkQueue(Generic[K]):
             batch = self._due[when, background, refused] = _DueKeys(when)
 
             def fire(batch: _DueKeys[K] = batch) -> None:
+                batch.timer = None  # it refers to the batch, too, and collections of cycles are rare
                 self._due.pop((batch.when, background, refused), None)
                 for each in batch.keys:
                     del self._later[each, background, refused]
