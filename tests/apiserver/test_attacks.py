@@ -122,6 +122,31 @@ def test_copies_of_a_json_patch_are_limited(
     assert api.get(f"{base}/configmaps/c") == before
 
 
+@pytest.mark.parametrize(
+    "operation",
+    [
+        {"op": "remove", "path": "/data/a/0"},
+        {"op": "add", "path": "/data/a/0", "value": 0},
+        {"op": "move", "from": "/data/a/0", "path": "/data/a/1"},
+    ],
+    ids=["remove", "add", "move"],
+)
+def test_a_json_patch_does_not_move_long_lists_again_and_again(
+    api: Api, base: str, operation: dict[str, object]
+) -> None:
+    before = api.create(f"{base}/configmaps", config_map("c", a="x"))
+    start = {"op": "replace", "path": "/data/a", "value": [0] * 100_000}
+    end = {"op": "replace", "path": "/data/a", "value": "y"}
+    answer = api.ask(
+        "PATCH", f"{base}/configmaps/c", [start, *[operation] * 9000, end], media="application/json-patch+json"
+    )
+    assert answer.status == 422
+    assert api.get(f"{base}/configmaps/c") == before
+    few = [start, *[operation] * 20, end]
+    answer = api.ask("PATCH", f"{base}/configmaps/c", few, media="application/json-patch+json")
+    assert answer.status == 200, answer.data[:300]
+
+
 def test_copies_within_the_limit_are_made(api: Api, base: str) -> None:
     api.create(f"{base}/configmaps", config_map("c", a="x" * (MAX_COPIED // 40)))
     copies = [{"op": "copy", "from": "/data/a", "path": f"/data/b{n}"} for n in range(10)]

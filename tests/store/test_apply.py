@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -388,5 +389,29 @@ def test_who_merely_agrees_has_no_time_and_those_who_apply_stand_first() -> None
         document = await cluster.apply(CONFIG_MAPS, "agrees", data={"a": "1"})
         owners = document["metadata"]["managedFields"]
         assert [(owner["manager"], "time" in owner) for owner in owners] == [("agrees", False), ("creator", True)]
+
+    run(scenario)
+
+
+def test_the_time_of_an_apply_grows_with_the_lists_only() -> None:
+    """Searching a list for each field that conflicts or is removed would take minutes."""
+
+    def template(value: str, count: int) -> dict[str, Any]:
+        variables = [{"name": f"e{number}", "value": value} for number in range(count)]
+        container = {"name": "c", "image": "i", "env": variables}
+        labels = {"app": "x"}
+        return {
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
+        }
+
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.apply(DEPLOYMENTS, "me", metadata={}, spec=template("1", 6000))
+        started = time.process_time()
+        with pytest.raises(Conflict, match="6000 conflicts"):
+            await cluster.apply(DEPLOYMENTS, "you", metadata={}, spec=template("2", 6000))
+        left = await cluster.apply(DEPLOYMENTS, "me", metadata={}, spec=template("1", 1))
+        assert time.process_time() - started < 3
+        assert left["spec"]["template"]["spec"]["containers"][0]["env"] == [{"name": "e0", "value": "1"}]
 
     run(scenario)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from copy import deepcopy
 from typing import Any
 
@@ -91,3 +92,41 @@ def test_refusing(patch: dict[str, Any], code: int, text: str) -> None:
         merged(containers(A, B), patch, schema("Pod"))
     assert caught.value.code == code
     assert text in caught.value.message
+
+
+MANY = [f"example.com/{number}" for number in range(20_000)]
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        containers({"name": "a", "env": [{"name": name, "value": "2"} for name in MANY]}),
+        containers({"name": "a", "env": [{"name": name, "value": "2"} for name in reversed(MANY)]}),
+        containers({"name": "a", "env": [{"name": name, "$patch": "delete"} for name in MANY]}),
+        containers({"name": "a", "env": [], "$setElementOrder/env": [{"name": name} for name in MANY]}),
+        containers({"name": "a", "$retainKeys": ["name", *MANY]}),
+        {"metadata": {"finalizers": MANY}},
+        {"metadata": {"$setElementOrder/finalizers": MANY, "finalizers": MANY}},
+        {"metadata": {"$deleteFromPrimitiveList/finalizers": MANY}},
+    ],
+    ids=[
+        "items",
+        "items in another order",
+        "deletions",
+        "order",
+        "keys",
+        "values",
+        "values in order",
+        "deleted values",
+    ],
+)
+@pytest.mark.parametrize("plain", [False, True])
+def test_the_time_of_a_merge_grows_with_the_lists_only(patch: dict[str, Any], plain: bool) -> None:
+    """Comparing each item with each other would take minutes."""
+    if plain and "$" in json.dumps(patch):
+        pytest.skip("a plain patch has no directives")
+    target = containers({"name": "a", "env": [{"name": name, "value": "1"} for name in MANY]})
+    target["metadata"] = {"finalizers": [*MANY]}
+    started = time.process_time()
+    merged(target, deepcopy(patch), schema("pods"), plain=plain)
+    assert time.process_time() - started < 2

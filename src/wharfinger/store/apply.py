@@ -143,10 +143,13 @@ def apply(request: Applied, live: Document) -> Document:
     others = frozenset[Path]().union(
         *(owner.fields for owner in owners if not owner.same(request.manager, "Apply", request.subresource))
     )
+    removal = _Removal(schema, result)
+    owned = {path[:length] for path in others | request.fields for length in range(1, len(path) + 1)}
     # Shortest first: removing an item removes its fields too, including defaulted ones.
     for path in sorted(mine - request.fields, key=len):
-        if not _still_owned(path, others | request.fields):
-            _remove(schema, result, path)
+        if path not in owned:
+            removal.remove(path)
+    removal.finish()
     request.changes = result != live
     if request.manager == last_applied.MANAGER:
         result = last_applied.renewed(result, config)
@@ -180,14 +183,14 @@ def _conflicts(
     schema: Schema, request: Applied, live: Document, owners: list[FieldOwner]
 ) -> list[tuple[FieldOwner, Path]]:
     found = []
+    configured, present = field_sets.Finder(schema, request.config), field_sets.Finder(schema, live)
     for owner in owners:
         if owner.same(request.manager, "Apply", request.subresource):
             continue
         for path in sorted(owner.fields & request.fields):
             if path[-1].startswith(("k:", "v:")):
                 continue  # the existence of an item cannot conflict
-            wanted = field_sets.lookup(schema, request.config, path)
-            if wanted != field_sets.lookup(schema, live, path):
+            if configured.find(path) != present.find(path):
                 found.append((owner, path))
     return found
 
@@ -234,37 +237,71 @@ def merged_configuration(schema: Schema, live: Any, config: Any) -> Any:
     return config
 
 
-def _still_owned(path: Path, fields: FieldSet) -> bool:
-    return any(other[: len(path)] == path for other in fields)
+class _Removal:
+    """Removes fields and items of a document, and their parents if they become empty. Each list is searched once and
+    changed once, at the end."""
 
+    def __init__(self, schema: Schema, document: Document) -> None:
+        self._schema = schema
+        self._document = document
+        self._lists: dict[int, _Items] = {}
 
-def _remove(schema: Schema, document: Any, path: Path) -> None:
-    """Removes a field or item, and its parents if they become empty."""
-    trail: list[tuple[Any, Any]] = []  # containers with the key or item in them
-    value = document
-    for step in path:
-        if step.startswith("f:"):
-            if not isinstance(value, dict) or step[2:] not in value:
-                return
-            trail.append((value, step[2:]))
-            value, schema = value[step[2:]], schema.child(step[2:])
-        else:
-            item = (
-                next((item for item in value if item_key(schema, item) == step), None)
-                if isinstance(value, list)
-                else None
-            )
-            if item is None:
-                return
-            trail.append((value, item))
-            value, schema = item, schema.item_schema
-    for container, key in reversed(trail):
-        if isinstance(container, dict):
+    def remove(self, path: Path) -> None:
+        schema: Schema = self._schema
+        value: Any = self._document
+        trail: list[tuple[Any, Any]] = []  # maps and lists with the key or step in them
+        for step in path:
+            if step.startswith("f:"):
+                if not isinstance(value, dict) or step[2:] not in value:
+                    return
+                trail.append((value, step[2:]))
+                value, schema = value[step[2:]], schema.child(step[2:])
+            else:
+                items = self._items(schema, value) if isinstance(value, list) else None
+                item = field_sets.MISSING if items is None else items.find(step)
+                if item is field_sets.MISSING:
+                    return
+                trail.append((items, step))
+                value, schema = item, schema.item_schema
+        for container, key in reversed(trail):
             del container[key]
-        else:
-            container.remove(key)
-        if container:
-            return
+            if container:
+                return
+
+    def finish(self) -> None:
+        for items in self._lists.values():
+            items.finish()
+
+    def _items(self, schema: Schema, values: list[Any]) -> _Items:
+        known = self._lists.get(id(values))
+        if known is None:
+            known = self._lists[id(values)] = _Items(schema, values)
+        return known
+
+
+class _Items:
+    """The items of a list by their step in a path. Of items with the same one, the first counts."""
+
+    def __init__(self, schema: Schema, values: list[Any]) -> None:
+        self._values = values
+        self._places: dict[str, list[int]] = {}  # the first one last
+        self._gone: set[int] = set()
+        for place in reversed(range(len(values))):
+            self._places.setdefault(item_key(schema, values[place]), []).append(place)
+
+    def __len__(self) -> int:
+        return len(self._values) - len(self._gone)
+
+    def find(self, step: str) -> Any:
+        places = self._places.get(step)
+        return self._values[places[-1]] if places else field_sets.MISSING
+
+    def __delitem__(self, step: str) -> None:
+        self._gone.add(self._places[step].pop())
+
+    def finish(self) -> None:
+        if self._gone:
+            self._values[:] = [item for place, item in enumerate(self._values) if place not in self._gone]
 
 
 def track(

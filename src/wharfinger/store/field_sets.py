@@ -33,7 +33,7 @@ _UNOWNED = frozenset(
         "managedFields",
     )
 )
-_MISSING: Any = object()
+MISSING: Any = object()
 
 
 def is_granular(schema: Schema, value: Any) -> bool:
@@ -148,21 +148,23 @@ def _tree(schema: Schema, value: Any, name: str) -> Document:
     if not value or not is_granular(schema, value):
         return {}
     if isinstance(value, dict):
-        node: Document = {".": {}} if schema.type == "map" else {}
-        for inner, below in value.items():
-            node[f"f:{inner}"] = _tree(schema.child(inner), below, inner) if isinstance(below, (dict, list)) else {}
-        return node
-    node = {} if f"f:{name}" in _ALWAYS_THERE else {".": {}}
+        return _members(schema, value, {".": {}} if schema.type == "map" else {})
+    node: Document = {} if f"f:{name}" in _ALWAYS_THERE else {".": {}}
     item_schema = schema.item_schema
     for item in value:
-        members: Document = {}
-        if isinstance(item, dict):
-            members["."] = {}
-            for inner, below in item.items():
-                below = _tree(item_schema.child(inner), below, inner) if isinstance(below, (dict, list)) else {}
-                members[f"f:{inner}"] = below
-        node[item_key(schema, item)] = members
+        node[item_key(schema, item)] = _members(item_schema, item, {".": {}}) if isinstance(item, dict) else {}
     return node
+
+
+def _members(schema: Schema, value: Document, node: Document) -> Document:
+    """The node with the members of a map."""
+    for name, below in value.items():
+        # Most members are scalars, or were defaulted to an empty map.
+        node[f"f:{name}"] = _tree(schema.child(name), below, name) if below and type(below) in _NESTED else {}
+    return node
+
+
+_NESTED = (dict, list)
 
 
 def compare(schema: Schema, old: Document, new: Document) -> tuple[FieldSet, FieldSet]:
@@ -171,14 +173,14 @@ def compare(schema: Schema, old: Document, new: Document) -> tuple[FieldSet, Fie
     for name in new.keys() | old.keys():
         if name in ("apiVersion", "kind"):
             continue
-        part, before, after = schema.child(name), old.get(name, _MISSING), new.get(name, _MISSING)
+        part, before, after = schema.child(name), old.get(name, MISSING), new.get(name, MISSING)
         if name != "metadata":
             found.walk(part, before, after, (f"f:{name}",))
             continue
         for field in before.keys() | after.keys():
             if field not in _UNOWNED:
                 path = ("f:metadata", f"f:{field}")
-                found.walk(part.child(field), before.get(field, _MISSING), after.get(field, _MISSING), path)
+                found.walk(part.child(field), before.get(field, MISSING), after.get(field, MISSING), path)
     return frozenset(found.changed), frozenset(found.removed)
 
 
@@ -188,10 +190,10 @@ class _Difference:
         self.removed: set[Path] = set()
 
     def walk(self, schema: Schema, old: Any, new: Any, path: Path) -> None:
-        if old is _MISSING:
-            if new is not _MISSING:
+        if old is MISSING:
+            if new is not MISSING:
                 _collect(schema, new, path, self.changed, whole=True)
-        elif new is _MISSING:
+        elif new is MISSING:
             _collect(schema, old, path, self.removed, whole=True)
         elif old == new:
             return
@@ -204,7 +206,7 @@ class _Difference:
             self.removed |= before - after
         elif isinstance(new, dict):
             for name in old.keys() | new.keys():
-                self.walk(schema.child(name), old.get(name, _MISSING), new.get(name, _MISSING), (*path, f"f:{name}"))
+                self.walk(schema.child(name), old.get(name, MISSING), new.get(name, MISSING), (*path, f"f:{name}"))
         else:
             self._lists(schema, old, new, path)
 
@@ -221,8 +223,8 @@ class _Difference:
                 for name in after[key].keys() | before[key].keys():
                     self.walk(
                         item_schema.child(name),
-                        before[key].get(name, _MISSING),
-                        after[key].get(name, _MISSING),
+                        before[key].get(name, MISSING),
+                        after[key].get(name, MISSING),
                         (*path, key, f"f:{name}"),
                     )
 
@@ -260,22 +262,37 @@ def decode(tree: Any) -> FieldSet:
     return frozenset(found)
 
 
-def lookup(schema: Schema, document: Any, path: Path) -> Any:
-    """The value at a path; `_MISSING` if there is none."""
-    value = document
-    for step in path:
-        if step.startswith("f:"):
-            if not isinstance(value, dict) or step[2:] not in value:
-                return _MISSING
-            value, schema = value[step[2:]], schema.child(step[2:])
-        else:
-            if not isinstance(value, list):
-                return _MISSING
-            value = next((item for item in value if item_key(schema, item) == step), _MISSING)
-            if value is _MISSING:
-                return _MISSING
-            schema = schema.item_schema
-    return value
+class Finder:
+    """Finds values of a document, which must not change, by path. Each list is searched once."""
+
+    def __init__(self, schema: Schema, document: Document) -> None:
+        self._schema = schema
+        self._document = document
+        self._lists: dict[int, dict[str, Any]] = {}  # items by step
+
+    def find(self, path: Path) -> Any:
+        """The value at a path; `MISSING` if there is none."""
+        schema: Schema = self._schema
+        value: Any = self._document
+        for step in path:
+            if step.startswith("f:"):
+                if not isinstance(value, dict) or step[2:] not in value:
+                    return MISSING
+                value, schema = value[step[2:]], schema.child(step[2:])
+            else:
+                if not isinstance(value, list):
+                    return MISSING
+                value = self._items(schema, value).get(step, MISSING)
+                if value is MISSING:
+                    return MISSING
+                schema = schema.item_schema
+        return value
+
+    def _items(self, schema: Schema, values: list[Any]) -> dict[str, Any]:
+        known = self._lists.get(id(values))
+        if known is None:
+            known = self._lists[id(values)] = {item_key(schema, item): item for item in reversed(values)}
+        return known
 
 
 @lru_cache(maxsize=4096)

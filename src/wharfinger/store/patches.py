@@ -19,6 +19,9 @@ from wharfinger.store.versions import copy
 
 _MOST_OPERATIONS = 10_000
 MAX_COPIED = 3 * 1024 * 1024  # bytes of JSON that the copy operations of one patch may add, as upstream
+_MOST_MOVED = (
+    20_000_000  # list items that the operations of one patch may move, by adding and removing others before them
+)
 
 
 def apply_patch(
@@ -100,7 +103,21 @@ class _Operations(jsonpatch.JsonPatch):
         copying: Any = partial(_Copy, [MAX_COPIED])
         known = {**jsonpatch.JsonPatch.operations, "replace": _Replace, "copy": copying}
         self.operations = MappingProxyType(known)  # type: ignore[misc]  # per patch, since the budget is
-        super().__init__(patch)
+
+        class Pointer(jsonpointer.JsonPointer):
+            """Counts the list items that stand behind the one that an operation is about."""
+
+            moved = 0
+
+            def to_last(self, doc: Any) -> Any:
+                holder, part = super().to_last(doc)
+                if isinstance(holder, list) and isinstance(part, int):
+                    Pointer.moved += len(holder) - part
+                    if Pointer.moved > _MOST_MOVED:
+                        raise jsonpatch.JsonPatchException("the patch moves too many list items")
+                return holder, part
+
+        super().__init__(patch, pointer_cls=Pointer)
 
 
 def merged(target: Any, patch: Any) -> Any:

@@ -6,7 +6,10 @@ and `$deleteFromPrimitiveList/…`.
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterable
 from typing import Any
+
+import msgspec
 
 from wharfinger.api.errors import ApiError, BadRequest
 from wharfinger.api.registry import Document
@@ -46,14 +49,13 @@ def _merge_plain_objects(original: Values, patch: Values, field: Schema) -> Valu
     if not key:
         raise _failed("cannot merge lists without merge key")
     result, server_order = list(original), list(original)
+    places = _first_places(item.get(key) for item in original)
     for item in patch:
-        identity = _identity(item, key)
-        for place, present in enumerate(result):
-            if present.get(key) == identity:
-                result[place] = _merge_plain(present, item, field.item_schema)
-                break
-        else:
+        place = places.setdefault(_hashable(_identity(item, key)), len(result))
+        if place == len(result):
             result.append(item)
+        else:
+            result[place] = _merge_plain(result[place], item, field.item_schema)
     return _arranged(result, patch, server_order, key)
 
 
@@ -130,10 +132,11 @@ def _retain_keys(result: Document, patch: Document) -> None:
     keys = patch.pop(_RETAIN)
     if not isinstance(keys, list):
         raise BadRequest("invalid patch format of retainKeys")
+    kept = {key for key in keys if isinstance(key, str)}
     for name, value in patch.items():
-        if value is not None and not name.startswith((_DELETE_VALUES, _ORDER)) and name not in keys:
+        if value is not None and not name.startswith((_DELETE_VALUES, _ORDER)) and name not in kept:
             raise BadRequest("invalid patch format of retainKeys")
-    for name in [name for name in result if name not in keys]:
+    for name in [name for name in result if name not in kept]:
         del result[name]
 
 
@@ -177,16 +180,17 @@ def _field_of(name: str, prefix: str, fault: str) -> str:
 
 def _merge_field(original: Values, patch: Values, field: Schema, deleting: bool) -> Values:
     if deleting:
-        return [value for value in original if value not in patch]
+        gone = set(map(_hashable, patch))
+        return [value for value in original if _hashable(value) not in gone]
     if "merge" not in field.patch_strategy:
         return list(_clean(patch))
     if not original and not patch:
         return original
     if _holds_objects(original, patch):
         return _merge_objects(original, patch, field)
-    values = list(original)
-    values.extend(value for value in dict.fromkeys(patch) if value not in original)
-    return _arranged(values, patch, original, "")
+    known = set(original)
+    added = (value for value in dict.fromkeys(patch) if value not in known)
+    return _arranged([*original, *added], patch, original, "")
 
 
 def _holds_objects(*lists: Values) -> bool:
@@ -201,14 +205,14 @@ def _holds_objects(*lists: Values) -> bool:
 def _merge_objects(original: Values, patch: Values, field: Schema) -> Values:
     if not field.merge_key:
         raise _failed("cannot merge lists without merge key")
-    result, changes, replacing = list(original), [], False
+    key = field.merge_key
+    changes, gone, replacing = [], set(), False
     for item in patch:
         directive = item.get(_DIRECTIVE)
         if directive is None:
             changes.append(item)
         elif directive == "delete":
-            gone = _identity(item, field.merge_key)
-            result = [present for present in result if present.get(field.merge_key) != gone]
+            gone.add(_hashable(_identity(item, key)))
         elif directive == "replace":
             replacing = True
         elif directive == "merge":
@@ -217,15 +221,16 @@ def _merge_objects(original: Values, patch: Values, field: Schema) -> Values:
             raise _failed(f"unknown patch type: {directive} in map: {item}")
     if replacing:
         return list(_clean(changes))
-    server_order = list(result)
+    server_order = [item for item in original if _hashable(item.get(key)) not in gone]
+    result = list(server_order)
+    places = _first_places(item.get(key) for item in result)
     for item in changes:
-        identity = _identity(item, field.merge_key)
-        place = next((at for at, present in enumerate(result) if present.get(field.merge_key) == identity), None)
-        if place is None:
+        place = places.setdefault(_hashable(_identity(item, key)), len(result))
+        if place == len(result):
             result.append(_clean(item))
         else:
             result[place] = _merge(result[place], item, field.item_schema)
-    return _arranged(result, changes, server_order, field.merge_key)
+    return _arranged(result, changes, server_order, key)
 
 
 def _identity(item: Any, key: str) -> Any:
@@ -238,32 +243,44 @@ def _identity(item: Any, key: str) -> Any:
 
 def _arranged(values: Values, order: Values, server_order: Values, key: str) -> Values:
     """Items of the patch in the order of the patch; other items keep their place relative to them if possible."""
-    wanted = [_identity(item, key) for item in order]
-    stood = [_identity(item, key) for item in server_order]
-    ours: list[tuple[int, Any]] = []  # with their index in the patch
-    theirs: Values = []
+    wanted = _first_places(_identity(item, key) for item in order)
+    stood = _first_places(_identity(item, key) for item in server_order)
+    ours: list[tuple[int, Hashable, Any]] = []  # with their index in the patch and their identity
+    theirs: list[tuple[Hashable, Any]] = []
     for item in values:
-        identity = _identity(item, key)
+        identity = _hashable(_identity(item, key))
         if identity in wanted:
-            ours.append((wanted.index(identity), item))
+            ours.append((wanted[identity], identity, item))
         else:
-            theirs.append(item)
-    ours.sort(key=lambda pair: pair[0])
+            theirs.append((identity, item))
+    ours.sort(key=lambda entry: entry[0])
     result: Values = []
     at = 0
-    for item in theirs:
-        left = _identity(item, key)
+    for left, item in theirs:
         while at < len(ours):
-            right = wanted[ours[at][0]]
-            if left in stood and right in stood and stood.index(left) < stood.index(right):
+            right = ours[at][1]
+            if left in stood and right in stood and stood[left] < stood[right]:
                 break
-            result.append(ours[at][1])
+            result.append(ours[at][2])
             at += 1
         if at == len(ours):
             break
         result.append(item)
     done = len(result) - at
-    return result + theirs[done:] + [item for _, item in ours[at:]]
+    return result + [item for _, item in theirs[done:]] + [item for *_, item in ours[at:]]
+
+
+def _first_places(identities: Iterable[Any]) -> dict[Hashable, int]:
+    """Where each identity stands first."""
+    places: dict[Hashable, int] = {}
+    for place, identity in enumerate(identities):
+        places.setdefault(_hashable(identity), place)
+    return places
+
+
+def _hashable(identity: Any) -> Hashable:
+    """Equal for equal identities; those of malformed lists may be maps and lists."""
+    return msgspec.json.encode(identity, order="sorted") if isinstance(identity, (dict, list)) else identity
 
 
 def _failed(message: str) -> ApiError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -32,11 +32,10 @@ def made_child(owner: Document, name: str) -> Document:
     return child(owner, name)
 
 
-def children(owner: Any, name: str) -> Iterator[Document]:
+def children(owner: Any, name: str) -> Sequence[Document]:
     """The objects of a list under a name."""
     value = owner.get(name) if isinstance(owner, dict) else None
-    if isinstance(value, list):
-        yield from (item for item in value if isinstance(item, dict))
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else ()
 
 
 def restore(new: Document, old: Document, part: str, name: str) -> None:
