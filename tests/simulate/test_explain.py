@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pytest
 from tests.simulate.test_commands import NODE, POD
 from tests.support import wharf_here as wharf
 
@@ -83,10 +84,22 @@ def test_a_node_with_a_refused_device_is_nearer_than_one_without_devices(tmp_pat
     assert "1 tainted broken:NoSchedule" in answer["nearest"][0]["obstacles"][0]["detail"]
 
 
-def test_a_pod_that_is_not_there_is_said(tmp_path: Path) -> None:
-    done = wharf("explain", "pod", "shop/none", "-f", files(tmp_path, NODE))
+@pytest.mark.parametrize(
+    ("asked", "objects", "message"),
+    [
+        (("pod", "shop/none"), [], 'pods "shop/none" not found; there are none'),
+        (("pod", "shop/none"), [POD], 'pods "shop/none" not found; there are shop/a'),
+        (("pod", "a"), [POD], 'pods "default/a" not found; did you mean shop/a?'),
+        (("pod", "shop/wbe-0"), [POD.replace("name: a", "name: web-0", 1)], "did you mean shop/web-0?"),
+        (("deployment", "none"), [], 'deployments.apps "none" not found; there are none'),
+    ],
+)
+def test_a_message_about_an_object_that_does_not_exist_names_those_that_do(
+    asked: tuple[str, ...], objects: list[str], message: str, tmp_path: Path
+) -> None:
+    done = wharf("explain", *asked, "-f", files(tmp_path, NODE, *(each.replace("CPU", "1") for each in objects)))
     assert done.returncode == 2
-    assert 'pods "shop/none" not found' in done.stderr
+    assert message in done.stderr
 
 
 STATEFUL = """

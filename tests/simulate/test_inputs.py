@@ -133,25 +133,25 @@ def test_invalid_objects_of_kinds_that_the_files_define_are_named_by_their_place
     [
         (
             POD.replace("containers", "contianers"),
-            "f, document 1, line 5: spec.contianers: unknown field",
+            "f, document 1, line 5: spec.contianers: unknown field; did you mean containers?",
         ),
         (
             f"{DEFINITION}---\n{WIDGET.replace('size', 'sise')}",
-            "f, document 2, line 18: spec.sise: unknown field",
+            "f, document 2, line 18: spec.sise: unknown field; did you mean size?",
         ),
         (
             "apiVersion: v1\nkind: List\nitems:\n- apiVersion: apps/v1\n  kind: Deployment\n  spec:\n    replica: 5\n",
-            "f, document 1, line 7: spec.replica: unknown field",
+            "f, document 1, line 7: spec.replica: unknown field; did you mean replicas?",
         ),
         (
             "apiVersion: wharfinger.dev/v1alpha1\nkind: Scenario\nsteps:\n- apply:\n  - apiVersion: v1\n    kind: Pod\n"
             "    spec: {node: n}\n",
-            "f, document 1, line 7: steps[0].apply[0].spec.node: unknown field",
+            "f, document 1, line 7: steps[0].apply[0].spec.node: unknown field; did you mean nodeName?",
         ),
         (
             "apiVersion: wharfinger.dev/v1alpha1\nkind: Scenario\nsteps:\n"
             "- patch: {kind: Node, name: n, merge: {spec: {unschedulabel: true}}}\n",
-            "f, document 1, line 4: steps[0].patch.merge.spec.unschedulabel: unknown field",
+            "f, document 1, line 4: steps[0].patch.merge.spec.unschedulabel: unknown field; did you mean unschedulable?",
         ),
     ],
 )

@@ -19,6 +19,13 @@ def listed(names: Iterable[str], most: int) -> str:
     return ", ".join(all_names[:most]) + (f" and {left_out} more" if left_out > 0 else "")
 
 
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The known name that a misspelt one is most like; empty if none is like it."""
+    from difflib import get_close_matches  # only mistakes need it
+
+    return next(iter(get_close_matches(name, list(known), 1, 0.6)), "")
+
+
 _TYPES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean", "bytes": "string"}
 _QUOTED = re.compile(r"`([^`]*)`")
 

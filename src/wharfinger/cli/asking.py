@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
-from wharfinger.cli.completing import names_of
+from wharfinger.cli.completing import LIMIT, names_of
 from wharfinger.cli.exit_status import InputError, interruptible
 from wharfinger.cli.options import EXISTING_FILE, F, cluster_options, open_client, output_option, paths_option
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from wharfinger.client.interface import Client
     from wharfinger.client.timers import Clock
     from wharfinger.simulate.cluster import SimulatedCluster
+
+NAMED = 5  # objects that a message lists when the one asked for does not exist
 
 T = TypeVar("T")
 Question = Callable[["Client", "Clock", "Configuration", "Registry"], Coroutine[object, object, T]]
@@ -132,7 +134,7 @@ def ask(
             world = loaded_world(inputs)
         try:
             with _api_errors(), interruptible():
-                return _in(world, inputs.configuration, question)
+                return _in(world, inputs.configuration, _with_likely_names(question))
         finally:
             world.close()
 
@@ -143,7 +145,8 @@ def ask(
             await client.list(NODES, limit=1)
             configuration = given or await running_configuration(client) or Configuration()
             known = configuration.kubernetes or await version_to_follow(client, refusals=1)
-            return await question(client, SystemClock(), replace(configuration, kubernetes=known), registry())
+            asked = _with_likely_names(question)
+            return await asked(client, SystemClock(), replace(configuration, kubernetes=known), registry())
         finally:
             await client.close()
 
@@ -167,6 +170,44 @@ def _in(
         world.start()
         world.loop.complete(world.settle())
         return world.loop.complete(question(client, world.clock, configuration, world.registry))
+
+
+def _with_likely_names(question: Question[T]) -> Question[T]:
+    """The question, with the objects that may be meant in the message if an object does not exist."""
+    from wharfinger.api.errors import NotFound
+
+    async def asked(client: Client, clock: Clock, configuration: Configuration, registry: Registry) -> T:
+        try:
+            return await question(client, clock, configuration, registry)
+        except NotFound as error:
+            raise NotFound(
+                error.message + await _likely(client, registry, error.details), details=error.details
+            ) from error
+
+    return asked
+
+
+async def _likely(client: Client, registry: Registry, details: Document) -> str:
+    """What to name instead of an object that does not exist: one with the same name in another namespace or with a
+    similar name, or else those that exist. Empty if they cannot be read."""
+    from wharfinger.api.errors import ApiError
+    from wharfinger.api.wording import listed, nearest
+
+    kind = registry.of_plural(details.get("group", ""), details.get("kind", ""))
+    if kind is None:
+        return ""
+    try:
+        page = await client.list(kind.resource(), limit=LIMIT)
+    except ApiError:
+        return ""
+    namespace, _, name = details.get("name", "").rpartition("/")
+    found = [(item["metadata"].get("namespace") or "", item["metadata"]["name"]) for item in page.items]
+    found.sort(key=lambda each: (each[0] != namespace, each))  # those of the namespace that was asked for come first
+    names = [f"{place}/{each}" if place else each for place, each in found]
+    like = nearest(name, (each for _, each in found))
+    if like:
+        return f"; did you mean {next(full for full, (_, each) in zip(names, found, strict=True) if each == like)}?"
+    return f"; there are {listed(names, NAMED)}" if names else "; there are none"
 
 
 @contextmanager

@@ -208,8 +208,8 @@ class _ScenarioParser:
         if resource is None or not isinstance(document, dict):
             return
         schema = schema_of(self._registry.of_resource(resource), resource.version)
-        for name in unknown_fields(schema, document):
-            self._errors.append(FieldError(f"{path}.{name}", "FieldValueForbidden", "unknown field"))
+        for each in unknown_fields(schema, document):
+            self._errors.append(FieldError(f"{path}.{each.path}", "FieldValueForbidden", each.message))
 
     @staticmethod
     def _merges(value: Any, path: str) -> Iterator[tuple[Any, Any, str]]:

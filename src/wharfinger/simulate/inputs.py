@@ -253,16 +253,18 @@ class _FieldCheck:
         if fits_strictly(schema, document):
             return []
         errors = type_errors(schema, document) if kind.builtin else []
-        found = [FieldError(path, "FieldValueForbidden", "unknown field") for path in unknown_fields(schema, document)]
-        if found and (document.get("metadata") or {}).get("uid"):
-            for error in found:
-                key = (kind.kind, re.sub(r"\[\d+\]", "[]", error.path))
+        unknown = list(unknown_fields(schema, document))
+        if unknown and (document.get("metadata") or {}).get("uid"):
+            for field in unknown:
+                key = (kind.kind, re.sub(r"\[\d+\]", "[]", field.path))
                 if key not in self.dropped:
-                    line = source.line_of(error.path)
-                    self.dropped[key] = ManifestFault(source, error.path, "unknown field", line)
+                    line = source.line_of(field.path)
+                    self.dropped[key] = ManifestFault(source, field.path, "unknown field", line)
             DecodingWalk(patch=False, typed=False).value(schema, document, "", "", kind.kind)
-            found = []
-        return faults_at(source, [*errors, *found])
+            unknown = []
+        return faults_at(
+            source, [*errors, *(FieldError(each.path, "FieldValueForbidden", each.message) for each in unknown)]
+        )
 
 
 def _is_mistaken(document: Document, registry: Registry) -> bool:

@@ -6,9 +6,9 @@ Code that runs after `type_errors` found nothing may walk a document without che
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -17,6 +17,7 @@ from wharfinger.api.quantity import REGEX_MESSAGE, BadQuantity, parse_nano
 from wharfinger.api.schema.compiler import JSON_TYPES, VALUE_TYPES, QuantityValue, TimeValue
 from wharfinger.api.schema.tree import Schema
 from wharfinger.api.times import BadTime, parse_time
+from wharfinger.api.wording import nearest
 
 _parsed_time = lru_cache(4096)(parse_time)  # many objects are written in the same second
 _REMEMBERED = 64  # characters of a time; clients may send longer ones
@@ -139,8 +140,21 @@ def _check_quantity(value: Any, path: str, errors: list[FieldError]) -> None:
         errors.append(FieldError(path, "FieldValueInvalid", f"Invalid value: {value!r}: {REGEX_MESSAGE}"))
 
 
-def unknown_fields(schema: Schema, value: Any, path: str = "") -> Iterator[str]:
-    """The paths of fields that the schema does not have, as strict decoding names them: `spec.containers[0].imgae`.
+class UnknownField(NamedTuple):
+    """A field that the schema does not have, next to those that it has there."""
+
+    path: str  # as strict decoding names it: `spec.containers[0].imgae`
+    name: str
+    known: Collection[str]
+
+    @property
+    def message(self) -> str:
+        near = nearest(self.name, self.known)
+        return f"unknown field; did you mean {near}?" if near else "unknown field"
+
+
+def unknown_fields(schema: Schema, value: Any, path: str = "") -> Iterator[UnknownField]:
+    """The fields that the schema does not have.
     Directives of patches (`$patch`) are not fields."""
     if schema.preserves or schema.embedded:
         return
@@ -151,7 +165,7 @@ def unknown_fields(schema: Schema, value: Any, path: str = "") -> Iterator[str]:
             if known is not None:
                 yield from unknown_fields(known, item, here)
             elif not str(key).startswith("$"):
-                yield here
+                yield UnknownField(here, str(key), schema.fields)
     elif schema.item is not None and schema.item.type in ("object", "map", "list"):
         if schema.type == "list" and isinstance(value, list):
             for index, item in enumerate(value):

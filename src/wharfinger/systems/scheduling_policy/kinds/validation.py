@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 from wharfinger.api.fields import FieldError, forbidden, invalid, not_supported, required, wrong_type
@@ -12,6 +11,7 @@ from wharfinger.api.registry import Document
 from wharfinger.api.schema.tree import definition_schema
 from wharfinger.api.schema.type_errors import type_errors, unknown_fields
 from wharfinger.api.validation.scheduling import affinity_faults, spread_faults
+from wharfinger.api.wording import nearest
 from wharfinger.systems.scheduling_policy.kinds.views import (
     AFFINITY_KINDS,
     ALIASES,
@@ -292,7 +292,7 @@ def _spread(path: str, constraints: Any) -> Faults:
             faults.append(wrong_type(at, constraint, "object"))
             continue
         found = type_errors(schema, constraint, at)
-        found += [forbidden(each, "unknown field") for each in unknown_fields(schema, constraint, at)]
+        found += [forbidden(each.path, each.message) for each in unknown_fields(schema, constraint, at)]
         faults += found
     return faults or list(spread_faults(constraints, path))
 
@@ -346,7 +346,7 @@ def _pod_affinities(path: str, affinity: Mapping[str, Any]) -> Faults:
     """Defaults are written into pods as they are, so the rules for pods apply."""
     schema = definition_schema("io.k8s.api.core.v1.Affinity")
     faults = type_errors(schema, affinity, path)
-    faults += [forbidden(at, "unknown field") for at in unknown_fields(schema, affinity, path)]
+    faults += [forbidden(each.path, each.message) for each in unknown_fields(schema, affinity, path)]
     return faults or list(affinity_faults(affinity, path))
 
 
@@ -447,8 +447,8 @@ def _unknown(path: str, holder: Mapping[str, Any], known: Iterable[str]) -> Faul
     faults = []
     for key in holder:
         if key not in accepted:
-            near = get_close_matches(str(key), names, 1, 0.6)
-            hint = f"did you mean {near[0]}?" if near else f"known here: {', '.join(names)}"
+            near = nearest(str(key), names)
+            hint = f"did you mean {near}?" if near else f"known here: {', '.join(names)}"
             faults.append(forbidden(f"{path}.{key}", f"unknown field; {hint}"))
     return faults
 
