@@ -196,6 +196,23 @@ def test_objects_are_deleted_with_their_definition(api: Api, widgets: str, names
     assert listing.json["items"] == []
 
 
+def test_a_definition_whose_storage_version_is_not_served_works_and_is_deleted(api: Api, namespace: str) -> None:
+    group = f"{namespace}.example.com"
+    wanted = definition(group)
+    (first,) = wanted["spec"]["versions"]
+    wanted["spec"]["versions"].append({**first, "name": "v2", "storage": False})
+    api.create(CRDS, wanted)
+    wait_for(lambda: conditions(api, f"widgets.{group}").get("Established") == "True")
+    old, new = (f"/apis/{group}/{version}/namespaces/{namespace}/widgets" for version in ("v1", "v2"))
+    api.create(old, widget())
+    patch = [{"op": "replace", "path": "/spec/versions/0/served", "value": False}]
+    assert api.ask("PATCH", f"{CRDS}/widgets.{group}", patch, media="application/json-patch+json").status == 200
+    wait_for(lambda: api.ask("GET", f"{old}/w").status == 404)
+    assert api.get(f"{new}/w")["apiVersion"] == f"{group}/v2"
+    assert api.ask("DELETE", f"{CRDS}/widgets.{group}").status == 200
+    wait_for(lambda: api.ask("GET", f"{CRDS}/widgets.{group}").status == 404)
+
+
 def test_a_name_in_use_is_not_accepted(api: Api, widgets: str, namespace: str) -> None:
     group = f"{namespace}.example.com"
     api.create(CRDS, definition(group, plural="gadgets"))

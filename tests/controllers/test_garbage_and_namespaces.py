@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 from tests.controllers.world import World, workload
 
-from wharfinger.api.kinds.builtin import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, NODES, PODS, SERVICE_ACCOUNTS
-from wharfinger.api.registry import Document
+from wharfinger.api.kinds.builtin import (
+    CONFIG_MAPS,
+    CUSTOM_RESOURCE_DEFINITIONS,
+    DEPLOYMENTS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    SERVICE_ACCOUNTS,
+)
+from wharfinger.api.registry import Document, Resource
+from wharfinger.apiserver.custom_resources import CustomResources
 from wharfinger.controllers.pod_gc import SWEEP, PodGarbageCollector
 
 
@@ -99,6 +109,60 @@ def test_cluster_scoped_owners_and_deletions_missed_before_a_restart() -> None:
         world.loop.complete(world.client.delete(NODES, "node-2"))
         world.restart()
         assert not world.exists(CONFIG_MAPS, "of-node")
+
+
+def definition(*versions: str, served: str) -> Document:
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    return {
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {
+            "group": "example.com",
+            "scope": "Namespaced",
+            "names": {"kind": "Widget", "plural": "widgets", "singular": "widget", "listKind": "WidgetList"},
+            "versions": [
+                {
+                    "name": name,
+                    "served": name in served,
+                    "storage": name == versions[0],
+                    "schema": {"openAPIV3Schema": schema},
+                }
+                for name in versions
+            ],
+        },
+    }
+
+
+def test_custom_kinds_are_followed_while_they_are_defined_in_a_version_that_is_served() -> None:
+    old, new = (Resource("example.com", version, "widgets", "Widget", True) for version in ("v1", "v2"))
+
+    def followed() -> list[str]:
+        tasks = asyncio.all_tasks(world.loop)
+        return [task.get_name() for task in tasks if "widgets" in task.get_name()]
+
+    def collected(resource: Resource) -> bool:
+        widget = world.apply(resource, {"metadata": {"name": "owner"}})
+        world.apply(CONFIG_MAPS, config("dependent", widget))
+        world.delete(resource, "owner", propagation="Background")
+        return not world.exists(CONFIG_MAPS, "dependent")
+
+    with World(nodes=1) as world:
+        world._do(CustomResources(world.store, lambda kind: None).start())
+        for _ in range(2):
+            world.apply(CUSTOM_RESOURCE_DEFINITIONS, definition("v1", "v2", served="v1 v2"))
+            assert len(followed()) == 1
+            assert collected(old)
+            versions = definition("v1", "v2", served="v2")["spec"]["versions"]
+            world.patch(CUSTOM_RESOURCE_DEFINITIONS, "widgets.example.com", {"spec": {"versions": versions}})
+            assert len(followed()) == 1
+            assert collected(new)
+            widget = world.apply(new, {"metadata": {"name": "last"}})
+            world.apply(CONFIG_MAPS, config("of-the-last", widget))
+            world.delete(CUSTOM_RESOURCE_DEFINITIONS, "widgets.example.com")
+            assert followed() == []
+            world.advance(120)
+            assert followed() == []
+            assert world.exists(CONFIG_MAPS, "of-the-last"), "nothing is known of an owner whose kind is not served"
+            world.delete(CONFIG_MAPS, "of-the-last")
 
 
 def test_a_namespace_is_emptied_and_every_new_one_has_a_service_account() -> None:

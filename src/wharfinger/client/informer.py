@@ -467,6 +467,11 @@ class InformerSet:
         found: Informer[T] = self._informers[key]
         return found
 
+    def drop(self, informer: Informer[Any]) -> None:
+        """Ends an informer whose resource is no longer served. `of` makes a new one."""
+        self._informers = {key: each for key, each in self._informers.items() if each is not informer}
+        informer.cancel()
+
     def __iter__(self) -> Iterator[Informer[Any]]:
         return iter(list(self._informers.values()))
 

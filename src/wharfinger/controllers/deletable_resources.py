@@ -37,9 +37,12 @@ class DeletableResources:
         established = is_true(conditions, "Established")
         spec = definition["spec"]
         key = (spec["group"], spec["names"]["plural"])
+        served = [version["name"] for version in spec["versions"] if version.get("served")]
+        known = self._known.get(key)
+        if known is not None and known.version not in served:
+            self._undefined(definition)
         if not established or key in self._known:
             return
-        served = [version["name"] for version in spec["versions"] if version.get("served")]
         storage = next((version["name"] for version in spec["versions"] if version.get("storage")), "")
         if not served:
             return

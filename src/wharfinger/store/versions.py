@@ -41,7 +41,8 @@ async def converted(make: Callable[[], T]) -> T:
 
 def kind_of(registry: Registry, resource: Resource) -> Kind:
     kind = registry.of_plural(resource.group, resource.plural)
-    if kind is None or resource.version not in kind.versions:
+    # Objects are stored, and deleted with their definition, even in a version that is no longer served.
+    if kind is None or (resource.version not in kind.versions and resource.version != kind.storage_version):
         raise NotFound("the server could not find the requested resource")
     return kind
 

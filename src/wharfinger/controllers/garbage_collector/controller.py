@@ -218,8 +218,12 @@ class GarbageCollector(ContextController[str]):
     def _resource_changed(self, resource: Resource, present: bool) -> None:
         if present:
             self._follow(resource)
-        else:
-            self._by_kind.pop((resource.group, resource.kind), None)
+            return
+        self._by_kind.pop((resource.group, resource.kind), None)
+        self._informers.drop(self._informers.of(resource, Metadata))
+        for entry in self.graph.entries():
+            if entry.resource == resource:  # it went with its definition, and the watch ended before it said so
+                self._gone(entry.object)
 
     def _seen(self, resource: Resource, item: Metadata) -> None:
         before, entry = self.graph.put(resource, item)
