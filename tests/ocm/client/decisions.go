@@ -241,23 +241,26 @@ func (s *story) changes(step string, expected ...string) {
 }
 
 func (s *story) regrouped(step string, number int, expected ...string) {
-	added, deleted := sets.New[string](), sets.New[string]()
+	before := s.tracker.ExistingClusterGroupsBesides().GetClusters()
 	var placement *clusterv1beta1.Placement
 	eventually(func() bool {
-		more, fewer, err := s.tracker.GetClusterChanges()
+		// A cluster that goes from one page to another may be on neither for a moment: what counts is before and after.
+		_, _, err := s.tracker.GetClusterChanges()
 		must(err)
-		added, deleted = added.Union(more).Difference(fewer), deleted.Union(fewer).Difference(more)
 		placement, err = s.hub.clusters.ClusterV1beta1().Placements(fleet).Get(s.ctx, "web", metav1.GetOptions{})
 		must(err)
-		counted := 0
-		for _, group := range placement.Status.DecisionGroups {
-			counted += int(group.ClustersCount)
-		}
 		groups := s.tracker.ExistingClusterGroupsBesides()
-		return groups.GetClusters().Equal(sets.New(expected...)) && counted == len(expected) && len(groups) == number && len(placement.Status.DecisionGroups) == number
+		for _, group := range placement.Status.DecisionGroups {
+			key := sdkv1beta1.GroupKey{GroupName: group.DecisionGroupName, GroupIndex: group.DecisionGroupIndex}
+			if groups[key].Len() != int(group.ClustersCount) {
+				return false // the status or the labels of a page are yet to be written
+			}
+		}
+		return groups.GetClusters().Equal(sets.New(expected...)) && len(groups) == number && len(placement.Status.DecisionGroups) == number
 	})
 	groups := []any{}
 	tracked := s.tracker.ExistingClusterGroupsBesides()
+	after := tracked.GetClusters()
 	for _, key := range tracked.GetOrderedGroupKeys() {
 		groups = append(groups, map[string]any{"group": key, "clusters": sets.List(tracked[key])})
 	}
@@ -266,7 +269,7 @@ func (s *story) regrouped(step string, number int, expected ...string) {
 		conditions[condition.Type] = fmt.Sprintf("%s %s", condition.Status, condition.Reason)
 	}
 	s.out.record(step, map[string]any{
-		"added": sets.List(added), "deleted": sets.List(deleted), "groups": groups,
+		"added": sets.List(after.Difference(before)), "deleted": sets.List(before.Difference(after)), "groups": groups,
 		"selected": placement.Status.NumberOfSelectedClusters, "decisionGroups": placement.Status.DecisionGroups, "conditions": conditions,
 	}, nil)
 	s.pages(step)
