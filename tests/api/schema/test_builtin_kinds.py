@@ -53,7 +53,11 @@ def test_null_counts_as_absent_and_numbers_as_quantities() -> None:
 
 def test_unknown_fields_are_listed_for_strict_decoding() -> None:
     document = {"spec": {"containers": [{"imgae": "a"}], "nodeSelector": {"any": "key"}}, "speck": 1}
-    assert list(unknown_fields(pod_schema(), document)) == ["spec.containers[0].imgae", "speck"]
+    found = [(each.path, each.message) for each in unknown_fields(pod_schema(), document)]
+    assert found == [
+        ("spec.containers[0].imgae", "unknown field; did you mean image?"),
+        ("speck", "unknown field; did you mean spec?"),
+    ]
 
 
 def test_merge_rules_of_lists() -> None:
