@@ -244,7 +244,7 @@ class _Removal:
     def __init__(self, schema: Schema, document: Document) -> None:
         self._schema = schema
         self._document = document
-        self._lists: dict[int, _Items] = {}
+        self._lists: dict[int, _KeyedItems] = {}
 
     def remove(self, path: Path) -> None:
         schema: Schema = self._schema
@@ -272,14 +272,14 @@ class _Removal:
         for items in self._lists.values():
             items.finish()
 
-    def _items(self, schema: Schema, values: list[Any]) -> _Items:
+    def _items(self, schema: Schema, values: list[Any]) -> _KeyedItems:
         known = self._lists.get(id(values))
         if known is None:
-            known = self._lists[id(values)] = _Items(schema, values)
+            known = self._lists[id(values)] = _KeyedItems(schema, values)
         return known
 
 
-class _Items:
+class _KeyedItems:
     """The items of a list by their step in a path. Of items with the same one, the first counts."""
 
     def __init__(self, schema: Schema, values: list[Any]) -> None:
