@@ -98,6 +98,7 @@ class InvariantChecker:
         """What does not hold after a step. One that does nothing and has no time lets everything come to rest."""
         self._steps += 1
         self.history.disturbed |= bool(step.faults)
+        self.history.skewed |= any(each.skew for each in step.faults)
         found = self._observe()
         if step.at is None and not step.acts:
             found += await self.rest()

@@ -80,6 +80,7 @@ class PlainHistory(msgspec.Struct):
     now: float = 0.0
     enforced: bool = False  # whether scheduling policies are enforced
     disturbed: bool = False  # whether there was a fault so far
+    skewed: bool = False  # whether a clock was ahead or behind so far
 
     def follow(self, scheduler: Scheduler, run: ProcessRun) -> None:
         """Notes the decisions of a scheduler from now on."""

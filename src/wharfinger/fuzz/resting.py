@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
 from wharfinger.api.registry import Document
+from wharfinger.api.views import Pod
+from wharfinger.engine.outcome import Decision
 from wharfinger.fuzz.deadlines import deadlines
 from wharfinger.fuzz.history import PlainHistory, condition, is_deleting, is_terminal, node_of, title
 from wharfinger.fuzz.invariants.placing import placement_faults
@@ -29,9 +31,10 @@ from wharfinger.simulate.components import make_scheduler
 BACK = 65.0  # seconds in which every process that was killed or paused is back
 EXPECTED_FOR = 305.0  # seconds after which a controller no longer waits for events that it has missed
 QUIET = 15.0  # seconds; longer than the longest back-off, shorter than the retry without an event
-
+MOST_BEHIND = 30.0  # seconds that the clock of a component is behind at most
 
 _NEEDED = ("PrioritySort", "DefaultBinder")  # plugins without which there is no profile
+_HOLDING = "Reservation"  # the plugin that takes what is reserved and unused from the room of nodes
 
 
 def scheduler_names(world: SimulatedCluster) -> list[str]:
@@ -58,6 +61,14 @@ class RestingCluster:
         if not expectations_met(world.clock.now()):
             await world.advance(world.loop.time() + EXPECTED_FOR)
             await world.settle()
+        # A timer that was set while the clock was behind fires as much later as that.
+        while self.history.skewed and self._has_just_passed(MOST_BEHIND):
+            await world.advance(world.loop.time() + MOST_BEHIND)
+            await world.settle()
+
+    def _has_just_passed(self, seconds: float) -> bool:
+        now = self.world.clock.now()
+        return any(now - seconds <= each <= now for each in deadlines(self.history))
 
     @property
     def scheduler(self) -> Scheduler | None:
@@ -181,12 +192,23 @@ class RestingCluster:
         if named & decision.diagnosis.plugins or not named:
             return ""
         # Another plugin may refuse first now, which hides the ones that did before.
-        alone = await self._fresh(sorted(named))
+        node = (await self._asked_alone(view, named)).node
+        if node is None:
+            return ""
+        # Alone, they see reserved room as free.
+        known = {name for profile in scheduler.engine.profiles.values() for name in profile.plugins}
+        diagnosis = (await self._asked_alone(view, named | (known & {_HOLDING}))).diagnosis
+        if diagnosis is not None and named & diagnosis.plugins:
+            return ""
+        return f"{sorted(named)} let it onto {node}"
+
+    async def _asked_alone(self, view: Pod, plugins: Collection[str]) -> Decision:
+        """The answer of a scheduler that has these plugins only."""
+        alone = await self._fresh(sorted(plugins))
         try:
-            node = alone.engine.schedule(view).node
+            return alone.engine.schedule(view)
         finally:
             await alone.stop()
-        return "" if node is None else f"{sorted(named)} let it onto {node}"
 
     # -- placement
 
