@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from wharfinger.api.registry import Document
-from wharfinger.fuzz.history import PlainChange, PlainHistory, is_deleting, is_terminal, title
+from wharfinger.fuzz.history import PlainChange, PlainHistory, condition, is_deleting, is_terminal, title
 from wharfinger.fuzz.invariants.base import Invariant
 from wharfinger.fuzz.quantities import Milli, add, amounts, pod_requests
 
@@ -53,7 +53,8 @@ class QuotaKept(Invariant):
         if pod is None or not _counts(pod):
             charge: Milli = {}
         else:
-            charge = self._charges[key] = _charge(pod) if known is None or change.respecified else known
+            same = known is not None and not change.respecified and _resize(change.before) == _resize(pod)
+            charge = self._charges[key] = known if known is not None and same else _charge(pod)
         if charge is not known:
             add(self._used[key[0]], {name: -amount for name, amount in (known or {}).items()})
             add(self._used[key[0]], charge)
@@ -78,8 +79,25 @@ def _counts(pod: Document) -> bool:
 def _charge(pod: Document) -> Milli:
     """What a pod is charged for, under every name that a quota may use."""
     charge: Milli = {"pods": 1000}
-    for name, amount in pod_requests(pod["spec"]).items():
+    for name, amount in pod_requests(_charged_spec(pod)).items():
         plain = name.removeprefix(_ALIAS)
         for each in {name, plain, f"requests.{name}", f"requests.{plain}"}:
             charge[each] = charge.get(each, 0) + amount
     return charge
+
+
+def _resize(pod: Document | None) -> str:
+    """Why a resize of the pod waits."""
+    return "" if pod is None else str(condition(pod, "PodResizePending").get("reason") or "")
+
+
+def _charged_spec(pod: Document) -> Document:
+    """The spec; after a resize that its node can never carry out, with what the containers have."""
+    spec: Document = pod["spec"]
+    if _resize(pod) != "Infeasible":
+        return spec
+    statuses = {each["name"]: each for each in pod["status"].get("containerStatuses") or ()}
+    containers = [
+        {**each, "resources": statuses.get(each["name"], each).get("resources")} for each in spec["containers"]
+    ]
+    return {**spec, "containers": containers}
