@@ -232,6 +232,9 @@ class Pending:
     body_arrived = False
     peer = "127.0.0.1"
 
+    def respond(self, status: int, headers: object, body: bytes) -> bool:
+        return False
+
     def claim(self, owner: str, *, limited: bool) -> None:
         self.owner = owner
 

@@ -18,6 +18,7 @@ from wharfinger.api.registry import Document
 from wharfinger.api.requests import ApiRequest, PatchType
 from wharfinger.store import Store, equal_creates, pods
 from wharfinger.store.default_chain import extend_chain
+from wharfinger.store.equal_bindings import EqualBindings
 from wharfinger.store.equal_creates import EqualCreates
 from wharfinger.store.repeats import RepeatedWrites
 from wharfinger.store.selection import selectable_fields
@@ -152,6 +153,20 @@ async def all_sorts_of_bindings(history: History) -> None:
     await history.bind("p21")
 
 
+async def bindings_of_pods_that_are_looked_at(history: History) -> None:
+    """Only a scheduler may bind a pod with a record, and it has to write the record."""
+    record = {"wharfinger.dev/allocated-devices": "[]"}
+    for number in range(8):
+        await history.create(pod(f"plain{number}", annotations={"a": "b"}))
+        await history.create(pod(f"marked{number}", annotations=record))
+    for user in (ALICE, BOB):
+        for number in range(4):
+            name = f"{number if user is ALICE else number + 4}"
+            await history.bind(f"plain{name}", user=user)
+            await history.bind(f"marked{name}", user=user)
+            await history.bind(f"marked{name}", user=user, annotations=record)
+
+
 async def events(history: History) -> None:
     for number in range(4):
         about = {
@@ -190,6 +205,7 @@ SCENARIOS = (
     a_namespace_that_ends,
     pods_that_differ,
     all_sorts_of_bindings,
+    bindings_of_pods_that_are_looked_at,
     events,
     components_of_a_simulation,
 )
@@ -226,6 +242,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     found: list[Any] = []
     for way, name, original in (
         (EqualCreates, "create", EqualCreates.create),
+        (EqualBindings, "bind", EqualBindings.bind),
         (RepeatedWrites, "create", RepeatedWrites.create),
         (RepeatedWrites, "bind", RepeatedWrites.bind),
         (RepeatedWrites, "patch", RepeatedWrites.patch),
@@ -241,7 +258,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda each: each.__name__)
-@pytest.mark.parametrize("way", ["short_ways", "equal_creates"])
+@pytest.mark.parametrize("way", ["short_ways", "equal_writes"])
 def test_outcomes_are_those_of_the_full_way(
     scenario: Callable[[History], Awaitable[None]], way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -255,8 +272,8 @@ def test_outcomes_are_those_of_the_full_way(
 def test_equal_pods_take_short_ways(taken: list[Any]) -> None:
     outcome(equal_pods, None)
     assert not taken
-    outcome(equal_pods, None, equal_creates=True)
-    assert len(taken) == 6
+    outcome(equal_pods, None, equal_writes=True)
+    assert len(taken) == 6 + 5
     taken.clear()
     outcome(components_of_a_simulation, None, short_ways=True)
     assert len(taken) == 12
@@ -270,7 +287,7 @@ class Asked:
         self.names: list[str] = []
 
     async def review(self, request: Request) -> Review:
-        if request.targets(PODS):
+        if request.targets(PODS) or request.subresource == "binding":
             self.names.append(request.name)
             if self.setting:
                 document = {"metadata": {"name": f"{self.setting}-{request.name}"}, "spec": {"limits": []}}
@@ -290,7 +307,7 @@ def test_reviewers_that_wait_are_asked_unless_they_repeat(
     reviewer: type[Asked], setting: str, expected: int, taken: list[Any]
 ) -> None:
     async def main() -> None:
-        store = Store(registry(), now=Clock().now, equal_creates=True)
+        store = Store(registry(), now=Clock().now, equal_writes=True)
         await store.create(NAMESPACES, {"metadata": {"name": "default"}})
         asked = reviewer(store, setting)
         store.chain.remote_validating.append(asked)
@@ -303,11 +320,35 @@ def test_reviewers_that_wait_are_asked_unless_they_repeat(
     asyncio.run(main())
 
 
+@pytest.mark.parametrize(
+    ("reviewer", "setting", "expected"), [(Asked, "", 6), (AskedOnce, "", 1), (AskedOnce, "setting", 6)]
+)
+def test_bindings_are_reviewed_unless_reviewers_repeat(
+    reviewer: type[Asked], setting: str, expected: int, taken: list[Any]
+) -> None:
+    async def main() -> None:
+        store = Store(registry(), now=Clock().now, equal_writes=True)
+        await store.create(NAMESPACES, {"metadata": {"name": "default"}})
+        for number in range(6):
+            await store.create(PODS, pod(f"p{number}"), "default")
+        asked = reviewer(store, setting)
+        store.chain.remote_validating.append(asked)
+        taken.clear()
+        for number in range(6):
+            binding = {"metadata": {"name": f"p{number}"}, "target": {"kind": "Node", "name": f"n{number}"}}
+            await store.create(PODS, binding, "default", name=f"p{number}", subresource="binding")
+        assert len(asked.names) == expected
+        assert len(taken) == 6 - expected
+        await store.close()
+
+    asyncio.run(main())
+
+
 def test_settings_that_get_lost_are_no_longer_followed(tmp_path: Path) -> None:
     """The disk loses the deletion of a LimitRange: pods get its defaults again, also those that equal earlier ones."""
 
     async def main() -> None:
-        store = Store.open(tmp_path / "data.db", registry(), now=Clock().now, equal_creates=True)
+        store = Store.open(tmp_path / "data.db", registry(), now=Clock().now, equal_writes=True)
         extend_chain(store.chain, store)
         await store.create(NAMESPACES, {"metadata": {"name": "default"}})
         limits = [{"type": "Container", "defaultRequest": {"cpu": "1"}}]
@@ -332,7 +373,7 @@ def test_settings_that_get_lost_are_no_longer_followed(tmp_path: Path) -> None:
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         clock = Clock()
-        store = Store(registry(), now=clock.now, equal_creates=True)
+        store = Store(registry(), now=clock.now, equal_writes=True)
         await store.create(NAMESPACES, {"metadata": {"name": "default"}})
         creations = store._writer.creations
         assert isinstance(creations, EqualCreates)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Protocol
@@ -57,6 +57,10 @@ class RequestConnection(Protocol):
     @property
     def peer(self) -> str:
         """The address of the client."""
+        ...
+
+    def respond(self, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> bool:
+        """Writes a whole response at once and adds its `content-length`. False if that is not possible now."""
         ...
 
     def claim(self, owner: str, *, limited: bool) -> None:
@@ -215,8 +219,10 @@ class ApiExchange:
         if len(body) >= _GZIP_FROM and b"gzip" in self.headers.get(b"accept-encoding", b""):
             body = await asyncio.to_thread(gzip.compress, body, 1)
             out += [(b"content-encoding", b"gzip"), (b"vary", b"Accept-Encoding")]
-        out.append((b"content-length", str(len(body)).encode()))
         self.status = status
+        if self.connection is not None and self.connection.respond(status, out, body):
+            return
+        out.append((b"content-length", b"%d" % len(body)))
         await self._send({"type": "http.response.start", "status": status, "headers": out})
         await self._send({"type": "http.response.body", "body": b"" if self.method == "HEAD" else body})
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -58,35 +59,51 @@ def not_allowed() -> MethodNotAllowed:
 
 
 class Located(msgspec.Struct, frozen=True):
-    """A request for a resource that exists: its kind, and the resource in the requested group and version."""
+    """A request for a resource that exists: its kind, the resource in the requested group and version, and the group,
+    version and kind that a body must have."""
 
     info: RequestInfo
     kind: Kind
     resource: Resource
+    body: tuple[str, str, str]
 
 
 def locate(registry: Registry, info: RequestInfo) -> Located:
     """Finds the kind of a request. Raises NotFound (404), or MethodNotAllowed (405) for a verb that it does not support."""
     kind = registry.of_plural(info.group, info.plural)
-    if kind is None or info.version not in kind.versions:
+    if kind is None:
         raise unknown_path()
-    inside = bool(info.namespace) and info.plural != "namespaces"
-    if inside and not kind.namespaced:
+    resource, body = _endpoint(
+        kind, info.group, info.version, info.subresource, info.verb, info.namespace != "", info.name != ""
+    )
+    return Located(info, kind, resource, body)
+
+
+@lru_cache(4096)
+def _endpoint(
+    kind: Kind, group: str, version: str, subresource: str, verb: str, has_namespace: bool, has_name: bool
+) -> tuple[Resource, tuple[str, str, str]]:
+    """The resource of a request for a kind, and what its body must be."""
+    if version not in kind.versions:
         raise unknown_path()
-    if kind.namespaced and not info.namespace:
-        if info.name:
+    if has_namespace and kind.plural != "namespaces" and not kind.namespaced:
+        raise unknown_path()
+    if kind.namespaced and not has_namespace:
+        if has_name:
             raise unknown_path()
-        if info.verb not in ("list", "watch"):
+        if verb not in ("list", "watch"):
             raise not_allowed()
-    if info.subresource:
-        known = subresources(kind, info.group, info.version).get(info.subresource)
+    resource = kind.resource(version, group)
+    if subresource:
+        known = subresources(kind, group, version).get(subresource)
         if known is None:
             raise unknown_path()
-        if info.verb not in known[3]:
+        if verb not in known[3]:
             raise not_allowed()
-    elif info.verb not in kind.verbs or ((info.verb in _ON_ONE) != bool(info.name) and info.verb != "watch"):
+        return resource, known[:3]
+    if verb not in kind.verbs or ((verb in _ON_ONE) != has_name and verb != "watch"):
         raise not_allowed()
-    return Located(info, kind, kind.resource(info.version, info.group))
+    return resource, (resource.group, resource.version, kind.kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,10 +398,7 @@ class ResourceHandler:
         return deletion(exchange.query, body.value)
 
     def _structure(self, at: Located) -> Structure | None:
-        if at.info.subresource:
-            group, version, kind, _ = subresources(at.kind, at.info.group, at.info.version)[at.info.subresource]
-            return self.structures.of(group, version, kind)
-        return self.structures.of_resource(at.resource)
+        return self.structures.of(*at.body)
 
 
 _VERBS: dict[str, Callable[[ResourceHandler, ApiExchange, Located], Awaitable[None]]] = {
@@ -440,10 +454,8 @@ def list_bytes(kind: str, api_version: str, metadata: Document, items: Iterable[
 
 def _wanted(at: Located) -> tuple[str, str]:
     """The kind and apiVersion that the body must have."""
-    if at.info.subresource:
-        group, served, kind, _ = subresources(at.kind, at.info.group, at.info.version)[at.info.subresource]
-        return kind, f"{group}/{served}" if group else served
-    return at.kind.kind, at.resource.api_version
+    group, version, kind = at.body
+    return kind, f"{group}/{version}" if group else version
 
 
 def _unconvertible(registry: Registry, api_version: str, kind: str, at: Located) -> str:

@@ -209,7 +209,7 @@ async def serve(settings: ApiServerSettings, started: Callable[[str, Path], None
         certificates = prepare_certificates(directory / "pki", hosts=tuple({"127.0.0.1", "::1", settings.host}))
         credentials = load_credentials(directory)
         signer = TokenSigner.load(directory / "pki" / "sa.key")
-        store = Store.open(directory / DATA_FILE, registry(), chain=Chain(), equal_creates=True)
+        store = Store.open(directory / DATA_FILE, registry(), chain=Chain(), equal_writes=True)
         try:
             async with (
                 _auditing(settings) as auditor,

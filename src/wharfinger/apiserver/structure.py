@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from wharfinger.api.errors import BadRequest
-from wharfinger.api.registry import Document, Kind, Registry, Resource
+from wharfinger.api.registry import Document, Kind, Registry
 from wharfinger.api.schema.compiler import JSON_TYPES
 from wharfinger.api.schema.decoding import MOST_FAULTS, DecodingWalk, WrongType, in_order, repeated_fields
 from wharfinger.api.schema.definitions import META
@@ -83,9 +83,6 @@ class Structures:
         if key not in self._known:
             self._known[key] = self._build(group, version, kind)
         return self._known[key]
-
-    def of_resource(self, resource: Resource) -> Structure | None:
-        return self.of(resource.group, resource.version, resource.kind)
 
     def delete_options(self) -> Structure:
         if self._delete_options is None:

@@ -165,6 +165,20 @@ class HttpExchange:
             connection.answered(self)
             self._wake()
 
+    def respond(self, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> bool:
+        """Writes a whole response at once, which takes less time than to `send` it, and adds its `content-length`. False if
+        that is not possible now."""
+        connection = self._connection
+        if self._head or self._started or self._done or self._lost or connection.full or len(body) > _JOIN_LIMIT:
+            return False
+        head = self._begin(status, (*headers, (b"content-length", b"%d" % len(body))))
+        self._started = self._done = True
+        connection.write(head if self.scope["method"] == "HEAD" else head + body)
+        self._body.clear()
+        connection.answered(self)
+        self._wake()
+        return True
+
     async def _write_pieces(self, body: bytes) -> bool:
         """Writes a large body as the client reads it; False if the client has disconnected. Written at once, it would be
         copied for every client that does not read."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote
 
@@ -212,6 +213,10 @@ class HttpProtocol(asyncio.Protocol):
         """Called by the application when a response that takes long begins or ends."""
         if self.connections is not None:
             self.connections.set_streaming(self, streaming)
+
+    def respond(self, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> bool:
+        """Called by the application with a whole response; see `HttpExchange.respond`."""
+        return self._answering is not None and self._answering.respond(status, headers, body)
 
     @property
     def peer(self) -> str:

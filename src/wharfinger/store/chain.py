@@ -43,6 +43,7 @@ class Chain:
     remote_validating: list[RemoteReviewer] = field(default_factory=list)
     final: list[Reviewer] = field(default_factory=list)
     on_bind: list[BindCompletion] = field(default_factory=list)
+    seen_on_bind: list[bytes] = field(default_factory=list)  # names in pods that reviewers of Bindings look at
     checking: list[Checker] = field(default_factory=list)
     _chosen: dict[tuple[str, str, str, str], tuple[Sequence[Reviewer], Sequence[Reviewer]]] = field(
         default_factory=dict, repr=False
@@ -125,6 +126,10 @@ class Chain:
                 if name in pod:
                     return True
         return False
+
+    def sees_on_bind(self, pod: bytes) -> bool:
+        """Whether there is something in a pod that reviewers of its Binding, or completions, look at."""
+        return any(text in pod for text in self.seen_on_bind) or self.completes(pod)
 
     async def _ask(self, phase: str, reviewers: list[Reviewer], request: Request, warnings: list[str]) -> None:
         """Asks reviewers, again from the first one if one of them needs a document in a version that has to be waited for."""

@@ -152,5 +152,6 @@ def extend_chain(
         *(reviewer for each in of_systems for reviewer in each.final),
         QuotaReviewer(store, store.now, extensions),
     ]
+    chain.seen_on_bind += [*fields, *annotations]
     chain.on_bind += [each.on_bind for each in of_systems if each.on_bind is not None]
     return [each.upkeep for each in of_systems if each.upkeep is not None]

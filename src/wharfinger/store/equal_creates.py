@@ -1,8 +1,8 @@
 """Pods that equal earlier ones but for their names, on the embedded server: they are not reviewed again.
 
-Simulations repeat more (`wharfinger.store.repeats`): also events, bindings and changes of status, from the second on, as
-contents without JSON. There, most writes repeat others, and users have neither field managers nor audit annotations. A
-server needs the JSON for its data file and its answers, has all sorts of users, whose writes may all differ, and runs for
+For their bindings, see `wharfinger.store.equal_bindings`. Simulations repeat more (`wharfinger.store.repeats`): also events
+and changes of status, from the second on, as contents without JSON. There, most writes repeat others, and users have
+neither field managers nor audit annotations. A server needs the JSON for its data file and its answers, has all sorts of users, whose writes may all differ, and runs for
 months. So an outcome is remembered here only when a write is seen for the second time, it may have managed fields, and the
 memory that all outcomes take is bounded.
 

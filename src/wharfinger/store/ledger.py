@@ -113,6 +113,7 @@ class WriteLedger:
         self._now = now
         self._collections: dict[tuple[str, str], Collection] = {}
         self._unsent: list[tuple[Collection, ObjectChange]] = []  # accepted, not yet passed to the back end
+        self._sending = False  # they will be, in this iteration of the event loop
         self._sent: deque[tuple[Collection, ObjectChange]] = deque()  # passed to the back end, not yet durable
         self._writers: deque[tuple[int, asyncio.Future[None]]] = deque()  # waiting for a version to become durable
         self.settings = 0  # number of changes of objects that are not of a busy kind
@@ -259,16 +260,22 @@ class WriteLedger:
 
     async def settled(self) -> None:
         """Returns when all writes accepted so far are durable and visible to readers."""
-        if self._unsent:
-            self._send()
-        elif not self._sent:
+        if not (self._unsent or self._sent):
             return
-        writer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        if self._unsent and not self._sending:
+            # Together with what the other requests that have arrived write: each commit waits for the disk once.
+            self._sending = True
+            loop.call_soon(self._send)
+        writer: asyncio.Future[None] = loop.create_future()
         self._writers.append((self._accepted, writer))
         await writer
 
     def _send(self) -> None:
+        self._sending = False
         unsent, self._unsent = self._unsent, []
+        if not unsent:  # lost by a commit that failed meanwhile
+            return
         if not self._sent:
             self._began = self._now()
         self._sent += unsent

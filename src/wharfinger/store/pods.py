@@ -41,8 +41,8 @@ class Pods:
 
     async def bind(self, call: Call, document: Document) -> Written:
         """Binds a pod to a node, and adds the annotations and labels of the Binding in the same write."""
-        repeated = self._writer.repeated
-        if repeated is not None and repeated.bind(call, document):
+        bindings = self._writer.bindings
+        if bindings is not None and bindings.bind(call, document):
             await self._writer.ledger.settled()
             return success(call)
         binding = document if call.owns_document else copy(document)
@@ -74,8 +74,8 @@ class Pods:
             else:
                 fields = bound_fields(call.kind, stored._fields, target["name"])
                 after = self._writer.ledger.replace(call.kind, stored, bound, fields)
-            if call.repeats is not None and repeated is not None:
-                repeated.learn_binding(call, request, stored, after)
+            if call.repeats is not None and bindings is not None:
+                bindings.learn_binding(call, request, stored, after)
             await self._writer.ledger.settled()
         return success(call)
 

@@ -25,6 +25,7 @@ from wharfinger.store.apply import Applied, apply
 from wharfinger.store.chain import Chain
 from wharfinger.store.collection import Collection, Limits, ObjectChange
 from wharfinger.store.deletion import Deleter
+from wharfinger.store.equal_bindings import EqualBindings
 from wharfinger.store.equal_creates import EqualCreates
 from wharfinger.store.ledger import Backend, Memory, WriteLedger
 from wharfinger.store.lists import list_objects
@@ -71,11 +72,12 @@ class Store(WriteVerbs[Written]):
         bookmark_every: float = 60.0,
         keep_identity: bool = False,
         short_ways: bool = False,
-        equal_creates: bool = False,
+        equal_writes: bool = False,
     ) -> None:
         """With `keep_identity`, new objects keep the uid and timestamps they bring, as a simulation of a snapshot needs.
         With `short_ways`, as simulations have them, writes that repeat earlier ones are not reviewed again: see
-        `wharfinger.store.repeats`. With `equal_creates`, that holds for new pods: see `wharfinger.store.equal_creates`."""
+        `wharfinger.store.repeats`. With `equal_writes`, that
+        holds for new pods and their bindings: see `wharfinger.store.equal_creates` and `wharfinger.store.equal_bindings`."""
         self.registry = registry
         self.chain = chain if chain is not None else Chain()
         self.now = now
@@ -86,9 +88,11 @@ class Store(WriteVerbs[Written]):
         )
         self._restored: RestoredPods | None = None
         if short_ways:
-            self._writer.repeated = self._writer.creations = RepeatedWrites(self._writer)
-        elif equal_creates:
+            self._writer.repeated = RepeatedWrites(self._writer)
+            self._writer.creations = self._writer.bindings = self._writer.repeated
+        elif equal_writes:
             self._writer.creations = EqualCreates(self._writer)
+            self._writer.bindings = EqualBindings(self._writer)
         self.computed: dict[tuple[str, str], Compute] = {}  # by group and plural, for kinds that are computed
         self._deleter = Deleter(self._writer)
         self._pods = Pods(self._writer, self._deleter)

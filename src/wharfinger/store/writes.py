@@ -38,6 +38,7 @@ from wharfinger.store.versions import converted, copy, current, identified, inco
 
 if TYPE_CHECKING:
     from wharfinger.store.contents import PodContent
+    from wharfinger.store.equal_bindings import EqualBindings
     from wharfinger.store.equal_creates import EqualCreates
     from wharfinger.store.repeats import RepeatedWrites
 
@@ -124,9 +125,10 @@ class Writer:
         self.chain = chain
         self.ledger = ledger
         self.identities = identities
-        # What is known of earlier writes, and of earlier creations alone, if that may be used.
+        # What is known of earlier writes, and of earlier creations and bindings alone, if that may be used.
         self.repeated: RepeatedWrites | None = None
         self.creations: RepeatedWrites | EqualCreates | None = None
+        self.bindings: RepeatedWrites | EqualBindings | None = None
 
     def latest(self, kind: Kind, namespace: str, name: str) -> StoredObject | None:
         return self.ledger.collection(kind.group, kind.plural).latest.objects.get(key_of(namespace, name))
