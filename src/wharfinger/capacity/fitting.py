@@ -67,7 +67,7 @@ def _takes(new: NewNodes, pod: Pod, nodes: Sequence[str]) -> str | None:
     prepared = profile.answers_for(pod).prepared
     if prepared.refusal is not None:
         return None
-    feasible = set(refusals(tables, prepared, pod)[1].tolist())
+    feasible = set(refusals(tables, prepared, pod).feasible.tolist())
     return next((name for name in nodes if tables.row_of.get(name) in feasible), None)
 
 

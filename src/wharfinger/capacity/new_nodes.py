@@ -11,7 +11,7 @@ from wharfinger.capacity.models import NodeModel
 from wharfinger.controllers.daemon_set.rules import NodeEligibility, with_tolerations
 from wharfinger.engine import Decision, Engine
 from wharfinger.engine.engine import UnknownProfile
-from wharfinger.engine.evaluation import active_filters, row_refusal
+from wharfinger.engine.evaluation import active_filters, row_refusals
 from wharfinger.framework.stand_ins import StandIn
 
 
@@ -114,7 +114,7 @@ class NewNodes:
         if prepared.refusal is not None or (prepared.only is not None and name not in prepared.only):
             return False
         row = engine.tables.row_of[name]
-        if row_refusal(engine.tables, prepared, active_filters(prepared), pod, row) is not None:
+        if row_refusals(engine.tables, prepared, active_filters(prepared), pod, row):
             return False
         if not engine.assume(pod, name).ok:
             return False

@@ -81,6 +81,7 @@ class CandidateCache(RowCache):
         self._known: Bools = np.zeros(0, dtype=np.bool_)  # [row]
         self._ranks: Floats = np.zeros((self.PARTS, 0))  # [part, row]; infinite where evictions do not help
         self.sparing: dict[int, frozenset[str]] = {}  # by row: the plugins that keep pods of lower priority there
+        self.refusing: set[str] = set()  # plugins that refuse rows even after evictions, under any of their overlays
         self._budgets_version = -1
         self._runs: dict[tuple[Prepared, ...], DryRuns] = {}  # by filters
 

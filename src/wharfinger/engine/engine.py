@@ -268,7 +268,7 @@ class Engine:
         if prepared.only is not None and self.tables.name(row) not in prepared.only:
             return False
         filters = evaluation.active_filters(prepared)
-        return evaluation.row_refusal(self.tables, prepared, filters, pod, row) is None
+        return not evaluation.row_refusals(self.tables, prepared, filters, pod, row)
 
     def _among(self, prepared: PreparedShape, names: Collection[str], pod: Pod) -> Decision:
         """The best of the only nodes that can be feasible. Nothing is cached for such shapes."""

@@ -6,6 +6,7 @@ That is needed for rows with nominated pods or overlays, and to explain a decisi
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -61,17 +62,19 @@ def overlays_on(shape: PreparedShape, row: int, *, evicting: bool = False) -> Se
     return found or (None,)
 
 
-def row_refusal(tables: Tables, shape: PreparedShape, filters: Filters, pod: Pod, row: int) -> Status | None:
-    """Why a row is not feasible under any of its overlays, both with and without its nominated pods; None if it is."""
-    refusal: Status | None = None
+def row_refusals(tables: Tables, shape: PreparedShape, filters: Filters, pod: Pod, row: int) -> list[Status]:
+    """Why a row is not feasible under each of its overlays, both with and without its nominated pods; empty if it is
+    feasible under one."""
+    found = []
     for overlay in overlays_on(shape, row):
         simulation = Simulation(tables, row, simulating(filters))
         if overlay is not None:
             overlay(simulation)
         refusal = check(tables, filters, pod, simulation)
         if refusal is None:
-            return None
-    return refusal
+            return []
+        found.append(refusal)
+    return found
 
 
 def check(tables: Tables, filters: Filters, pod: Pod, simulation: Simulation) -> Status | None:
@@ -99,11 +102,15 @@ def _first_refusal(filters: Filters, simulation: Simulation) -> Status | None:
     return None
 
 
-def refusals(
-    tables: Tables, shape: PreparedShape, pod: Pod, *, nodes_accepted: bool = False
-) -> tuple[list[tuple[Status, Rows]], Rows]:
-    """The refused rows by their first refusal, and the feasible rows. Computed without caches, but with `nodes_accepted`
-    filters of node scope are known to accept all rows."""
+class RowRefusals(NamedTuple):
+    groups: list[tuple[Status, Rows]]  # the refused rows by the refusal that is told
+    feasible: Rows
+    plugins: frozenset[str]  # of all refusals: under another overlay, another plugin may refuse a row
+
+
+def refusals(tables: Tables, shape: PreparedShape, pod: Pod, *, nodes_accepted: bool = False) -> RowRefusals:
+    """The first refusal of each row, of rows with overlays that under the last one. Computed without caches, but with
+    `nodes_accepted` filters of node scope are known to accept all rows."""
     filters = active_filters(shape)
     groups: list[tuple[Status, Rows]] = []
     left = tables.rows
@@ -135,14 +142,18 @@ def refusals(
             groups.append((prepared.status(code).by(name), rows[found == code]))
         left = left[~refused]
     passed = []
+    plugins: set[str] = set()
     for row in apart:
-        refusal = row_refusal(tables, shape, filters, pod, row)
-        if refusal is None:
-            passed.append(row)
+        refused_by = row_refusals(tables, shape, filters, pod, row)
+        plugins.update(status.plugin for status in refused_by)
+        if refused_by:
+            groups.append((refused_by[-1], np.array([row])))
         else:
-            groups.append((refusal, np.array([row])))
+            passed.append(row)
     feasible = np.union1d(left, np.array(passed, dtype=np.int64)) if passed else left
-    return [(status, rows) for status, rows in groups if len(rows)], feasible
+    groups = [(status, rows) for status, rows in groups if len(rows)]
+    plugins.update(status.plugin for status, _ in groups)
+    return RowRefusals(groups, feasible, frozenset(plugins))
 
 
 def diagnose(tables: Tables, shape: PreparedShape, pod: Pod, *, nodes_accepted: bool = False) -> Diagnosis:
@@ -151,15 +162,14 @@ def diagnose(tables: Tables, shape: PreparedShape, pod: Pod, *, nodes_accepted: 
     if shape.refusal is not None:
         status = shape.refusal
         return Diagnosis(count, absent=status, pre_filter=status.message, plugins=frozenset((status.plugin,)))
-    groups, _ = refusals(tables, shape, pod, nodes_accepted=nodes_accepted)
-    plugins = {status.plugin for status, _ in groups} - {NARROWED}
-    plugins.update(shape.narrowed_by)
-    return Diagnosis(count, groups, tables.name, plugins=frozenset(plugins))
+    found = refusals(tables, shape, pod, nodes_accepted=nodes_accepted)
+    plugins = (found.plugins - {NARROWED}).union(shape.narrowed_by)
+    return Diagnosis(count, found.groups, tables.name, plugins=plugins)
 
 
 def filter_error(tables: Tables, shape: PreparedShape, pod: Pod) -> Status | None:
     """The first error of a filter, if there was one."""
-    return next((status for status, _ in refusals(tables, shape, pod)[0] if status.code is Code.ERROR), None)
+    return next((status for status, _ in refusals(tables, shape, pod).groups if status.code is Code.ERROR), None)
 
 
 def final_scores(shape: PreparedShape, feasible: Rows) -> Iterator[tuple[str, Ints]]:
@@ -176,7 +186,7 @@ def final_scores(shape: PreparedShape, feasible: Rows) -> Iterator[tuple[str, In
 def explain(tables: Tables, shape: PreparedShape, pod: Pod) -> Explanation:
     if shape.refusal is not None:
         return Explanation({}, {}, shape.refusal)
-    groups, feasible = refusals(tables, shape, pod)
+    groups, feasible, _ = refusals(tables, shape, pod)
     names = [tables.name(row) for row in feasible.tolist()]
     scores: dict[str, dict[str, int]] = {name: {} for name in names}
     if names:

@@ -13,7 +13,7 @@ from heapq import heapify, heappop, heappush
 import numpy as np
 
 from wharfinger.api.views import Pod
-from wharfinger.engine.evaluation import active_filters, row_refusal
+from wharfinger.engine.evaluation import active_filters, row_refusals
 from wharfinger.engine.preparation import Filters, PreparedShape, ScoringPlugin
 from wharfinger.engine.rows import SHIFT, RowScope
 from wharfinger.framework.plugin import MAX_SCORE, Prepared, Scope
@@ -154,7 +154,7 @@ class FavouredRows:
             for row, score, value, fits in zip(
                 rows[left].tolist(), scores[left].tolist(), values[left].tolist(), passed[left].tolist(), strict=True
             )
-            if fits or filters is None or row_refusal(tables, self._prepared, filters, pod, row) is None
+            if fits or filters is None or not row_refusals(tables, self._prepared, filters, pod, row)
         }
         self._heap = [(-score, -value, row) for row, (score, value) in self._standings.items()]
         heapify(self._heap)
@@ -176,7 +176,7 @@ class FavouredRows:
         if of_node is None:
             return None
         accepts, base = self._rows.evaluate(row)
-        if not accepts and row_refusal(self._tables, self._prepared, self._narrow(), pod, row) is not None:
+        if not accepts and row_refusals(self._tables, self._prepared, self._narrow(), pod, row):
             return None
         total = base + of_node
         for scorer, weight in self._cluster_scorers:

@@ -50,7 +50,8 @@ def preempt(
     if not len(best):
         refused = [(each, [row]) for row in rows.tolist() if isinstance(each := cache.by_row[row], Status)]
         message = Diagnosis(tables.node_count, refused, absent=NOT_HELPFUL).message
-        plugins = frozenset(status.plugin for status, _ in refused if status.plugin).union(*cache.sparing.values())
+        plugins = frozenset(status.plugin for status, _ in refused if status.plugin)
+        plugins = plugins.union(cache.refusing, *cache.sparing.values())
         return PreemptionResult(True, message, plugins, helps_nowhere=True)
     # The same tie-break as in scheduling.
     chosen = int(best[tables.tie_breaks.take(best).argmin()])
@@ -100,20 +101,25 @@ def _dry_run(
         if not possible:
             found.append(NO_VICTIMS)
         elif shape.overlays:
-            found.append(_with_overlays(shape, runs, row, possible))
+            found.append(_with_overlays(shape, runs, row, possible, cache.refusing))
         else:
             found.append(runs.candidate_on(row, possible))
     cache.learn(unknown, found)
     return cache
 
 
-def _with_overlays(shape: PreparedShape, runs: DryRuns, row: int, possible: Sequence[PodOnNode]) -> Candidate | Status:
-    """The answer for the first overlay under which evictions help; that for the last one if they never do."""
+def _with_overlays(
+    shape: PreparedShape, runs: DryRuns, row: int, possible: Sequence[PodOnNode], refusing: set[str]
+) -> Candidate | Status:
+    """The answer for the first overlay under which evictions help; that for the last one if they never do. The plugins that
+    refuse the row under the others are added to `refusing`."""
     answer: Candidate | Status = NO_VICTIMS
     for overlay in overlays_on(shape, row, evicting=True):
         answer = runs.candidate_on(row, possible, overlay)
         if isinstance(answer, Candidate):
             break
+        if answer.plugin:
+            refusing.add(answer.plugin)
     return answer
 
 

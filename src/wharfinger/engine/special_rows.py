@@ -6,7 +6,7 @@ import numpy as np
 
 from wharfinger.api.views import Pod
 from wharfinger.engine.answers import Answers
-from wharfinger.engine.evaluation import active_filters, row_refusal, special_rows
+from wharfinger.engine.evaluation import active_filters, row_refusals, special_rows
 from wharfinger.framework.columns import Bools
 from wharfinger.framework.plugin import Scope
 from wharfinger.framework.tables import Tables
@@ -32,7 +32,7 @@ def feasible_rows(tables: Tables, answers: Answers, pod: Pod) -> Bools | None:
     # Filters of node scope do not depend on what is simulated.
     narrow = [(name, prepared) for name, prepared in filters if prepared.scope is not Scope.NODE]
     for row in np.flatnonzero(unknown).tolist():
-        by_row[row] = answers.values.node_accepts(row) and row_refusal(tables, shape, narrow, pod, row) is None
+        by_row[row] = answers.values.node_accepts(row) and not row_refusals(tables, shape, narrow, pod, row)
     before = accepted.copy()
     np.copyto(accepted, by_row > 0, where=special)
     return None if np.array_equal(before, accepted) else accepted

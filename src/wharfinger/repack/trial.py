@@ -80,7 +80,7 @@ class Trial:
         prepared = self.prepared(pod)
         if prepared.refusal is not None:
             return np.empty(0, dtype=np.int64)
-        return refusals(self.tables, prepared, pod)[1]
+        return refusals(self.tables, prepared, pod).feasible
 
     @contextmanager
     def without(self, pod: MovablePod) -> Iterator[None]:
