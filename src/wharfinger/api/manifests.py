@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -38,10 +39,7 @@ class Source:
         """The line of a field, or of its nearest parent that exists."""
         if not self.text:
             return self.line
-        try:
-            lines = read(self.text, first_line=self.line, with_lines=True).lines
-        except BadYaml:
-            return self.line
+        lines = _lines(self.text, self.line)
         wanted = ".".join(filter(None, (self.prefix, path)))
         while wanted and wanted not in lines:
             wanted = re.sub(r"(\.[^.\[]*|\[[^\[]*\]|^[^.\[]*)$", "", wanted)
@@ -49,6 +47,15 @@ class Source:
 
     def __str__(self) -> str:
         return f"{self.file}, document {self.document}, line {self.line}"
+
+
+@lru_cache(maxsize=1)  # a list may have thousands of objects with faults
+def _lines(text: str, first_line: int) -> dict[str, int]:
+    """The lines of all fields of a document; none if it cannot be read."""
+    try:
+        return read(text, first_line=first_line, with_lines=True).lines
+    except BadYaml:
+        return {}
 
 
 class Manifest(msgspec.Struct, frozen=True):

@@ -6,10 +6,10 @@ Nothing is sent here. Response bytes are decoded straight into views where possi
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import nullcontext
 from functools import lru_cache
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -17,7 +17,8 @@ import msgspec
 from wharfinger.api.errors import ApiError, BadRequest, InternalError, from_status
 from wharfinger.api.registry import Document, Resource
 from wharfinger.api.requests import NO_DELETE_OPTIONS, ApiRequest, Verb
-from wharfinger.api.views import decode
+from wharfinger.api.views import Pod, decode
+from wharfinger.api.views.shared_pods import decode_pod
 from wharfinger.client.interface import EventType, ListPage, WatchEvent
 from wharfinger.client.memory import gc_paused
 from wharfinger.client.transport import Response
@@ -198,16 +199,24 @@ def read_object(body: bytes, view: type[T]) -> T:
 def read_page(body: bytes, view: type[T]) -> ListPage[T]:
     with gc_paused() if len(body) > BIG else nullcontext():
         try:
+            if view is Pod:  # of which there are many: their views share what they have in common
+                return _read_raw(body, cast("Callable[[msgspec.Raw], T]", decode_pod))
             try:
                 found = _list_decoder(view).decode(body)
-                items: Iterable[T] = found.items or ()
-            except msgspec.ValidationError:
-                raw = _raw_list_decoder.decode(body)  # a field may be null: decode each item leniently
-                items = [decode(item, view) for item in raw.items or ()]
-                return ListPage(tuple(items), raw.metadata.resource_version or "", raw.metadata.continue_token or "")
+            except msgspec.ValidationError:  # a field may be null: decode each item leniently
+                return _read_raw(body, lambda item: decode(item, view))
         except (msgspec.DecodeError, msgspec.ValidationError) as error:
             raise InternalError(f"cannot decode the server's list: {error}") from error
-        return ListPage(tuple(items), found.metadata.resource_version or "", found.metadata.continue_token or "")
+        return _page(found, found.items or ())
+
+
+def _read_raw(body: bytes, read: Callable[[msgspec.Raw], T]) -> ListPage[T]:
+    found = _raw_list_decoder.decode(body)
+    return _page(found, map(read, found.items or ()))
+
+
+def _page(found: _List[Any], items: Iterable[T]) -> ListPage[T]:
+    return ListPage(tuple(items), found.metadata.resource_version or "", found.metadata.continue_token or "")
 
 
 def read_event(line: bytes, view: type[T]) -> WatchEvent[T]:
