@@ -42,6 +42,7 @@ class PlayedHistory:
 
     seed: int
     configuration: Document
+    names: Sequence[str] = NAMES  # of the invariants that were checked
     steps: list[FuzzStep] = field(default_factory=list)
     violations: list[InvariantViolation] = field(default_factory=list)
     seconds: float = 0.0  # of processor time
@@ -67,7 +68,7 @@ def _play_seed(seed: int, steps: int, profile: FuzzProfile, names: Sequence[str]
         return HistoryGenerator(seed, profile, history, registry())
 
     first = source(PlainHistory())
-    played = PlayedHistory(seed, first.configuration())
+    played = PlayedHistory(seed, first.configuration(), names)
     with _world(played.configuration) as world:
         checker = InvariantChecker(world, names)
         generator = source(checker.history)
@@ -98,7 +99,7 @@ def play_steps(steps: Sequence[FuzzStep], configuration: Document, names: Sequen
 
 
 def _play_steps(steps: Sequence[FuzzStep], configuration: Document, names: Sequence[str]) -> PlayedHistory:
-    played = PlayedHistory(0, configuration)
+    played = PlayedHistory(0, configuration, names)
     with _world(configuration) as world:
         checker = InvariantChecker(world, names)
 

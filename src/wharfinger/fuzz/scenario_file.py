@@ -19,7 +19,7 @@ def scenario_document(played: PlayedHistory) -> Document:
         "kind": KIND,
         "metadata": {"name": f"{violation.invariant}-{played.seed}"},
         "description": violation.message,
-        "invariants": [violation.invariant],
+        "invariants": list(played.names),
         "steps": [step.written() for step in played.steps],
     }
 
