@@ -29,6 +29,7 @@ from wharfinger.framework.tables import Tables
 from wharfinger.fuzz.playing import play_seed
 from wharfinger.fuzz.profiles import PROFILES
 from wharfinger.node.kubelet import Kubelets
+from wharfinger.plugins.volumes.restrictions import _Restrictions
 from wharfinger.scheduler.cycle import SchedulingCycle
 from wharfinger.scheduler.pod_statuses import PodStatusWriter
 from wharfinger.scheduler.scheduler import Scheduler
@@ -477,6 +478,14 @@ MUTATIONS = (
         _set(SizedCharges, "has_room", _has_room),
         15,
         "unit-limits",
+        "scheduling",
+    ),
+    Mutation(
+        "claims-shared",
+        "claims for one pod are given to several",
+        _set(_Restrictions, "_uses", lambda self: 0),
+        10,
+        "volumes",
         "scheduling",
     ),
 )

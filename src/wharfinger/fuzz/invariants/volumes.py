@@ -20,8 +20,12 @@ class VolumesAttachable(Invariant):
         super().__init__(history)
         self._interference = Interference(history)
         self._changed: dict[str, int] = defaultdict(int)  # by kind: the last version at which what we check changed
+        self._nodes: dict[str, list[tuple[int, bool]]] = defaultdict(list)
+        # `_nodes`: by name, the versions at which one was created or deleted, and whether it was there from then on
 
     def changed(self, change: PlainChange) -> Iterator[str]:
+        if change.plural == "nodes" and (change.before is None or change.after is None):
+            self._nodes[change.key[1]].append((change.version, change.after is not None))
         if change.plural == "csinodes":
             self._changed[change.plural] = change.version
         elif change.plural == "persistentvolumeclaims":
@@ -45,19 +49,26 @@ class VolumesAttachable(Invariant):
             if len(taken) > limits[driver]:
                 yield f"pod {title(pod)} is on node {node}, with {len(taken)} volumes of {driver}, of {limits[driver]}"
         for claim in sorted(mine):
-            users = [each for each in self.history.objects["pods"].values() if self._uses_alone(each, claim, decision)]
-            if len(users) > 1:
-                yield f"{len(users)} pods use the claim {'/'.join(claim)}, which is for one pod"
+            users = [each for each in self.history.of("pods") if self._uses_alone(each, claim, decision)]
+            if users:
+                yield f"{len(users) + 1} pods use the claim {'/'.join(claim)}, which is for one pod"
 
     def _uses_alone(self, pod: Document, claim: tuple[str, str], decision: TracedDecision) -> bool:
-        """Whether a pod that the same scheduler placed uses a claim that is for one pod."""
+        """Whether another pod that the same scheduler placed uses a claim that is for one pod."""
         other = self.history.placed_by(pod["metadata"]["uid"], node_of(pod))
-        if other is None or other.run is not decision.run:
+        if other is None or other is decision or other.run is not decision.run:
             return False
         if is_terminal(pod) or claim not in self._claims(pod):
             return False
         modes = self.history.objects["persistentvolumeclaims"][claim]["spec"].get("accessModes") or ()
-        return "ReadWriteOncePod" in modes
+        first, second = (decision, other) if decision.before(other) else (other, decision)
+        return "ReadWriteOncePod" in modes and self._saw_node(second, first.node)
+
+    def _saw_node(self, decision: TracedDecision, node: str) -> bool:
+        """Whether there was a node when a decision was made, as far as the scheduler knew. As in kube-scheduler, the pods
+        on one that is gone use no claims."""
+        known = [there for version, there in self._nodes[node] if decision.knew("nodes", version)]
+        return bool(known) and known[-1]
 
     def _claims(self, pod: Document) -> Iterator[tuple[str, str]]:
         """The claims of a pod that exist."""
