@@ -125,7 +125,7 @@ def test_a_watch_of_a_data_file_sleeps_through_changes_that_do_not_concern_it(ru
             await store.create(PODS, pod(f"p{number}"), "default")
             await bind(store, f"p{number}", "n2")
         await asyncio.sleep(0)
-        assert watch._waiting is waiting and not waiting.done()
+        assert watch._waiting is waiting and not waiting.woken.done()
         await store.create(PODS, pod("mine"), "default")
         await bind(store, "mine", "n1")
         event = await first
@@ -160,5 +160,27 @@ def test_closing_the_store_ends_a_selective_watch(run: Run) -> None:
         await asyncio.sleep(0)
         await store.close()
         assert await waiting == []
+
+    run(scenario)
+
+
+def test_a_watch_takes_the_changes_that_concern_it_out_of_many(run: Run) -> None:
+    """They become visible together, and more of them while the watch is read."""
+
+    async def scenario(store: Store) -> None:
+        watch = watching(store, ("", "", "spec.nodeName=n1"))
+        seen: list[str] = []
+        reading = asyncio.ensure_future(watch.batch(2))
+        for first in (0, 20):
+            names = [f"p{number}" for number in range(first, first + 20)]
+            await asyncio.gather(*(store.create(PODS, pod(name), "default") for name in names))
+            await asyncio.gather(*(bind(store, name, f"n{number % 4}") for number, name in enumerate(names)))
+            while len(seen) < (first + 20) // 4:
+                events = await reading
+                seen += [event.object.name for event in events if event.object is not None]
+                reading = asyncio.ensure_future(watch.batch(2))
+        assert seen == [f"p{number}" for number in range(40) if number % 4 == 1]
+        watch.close()
+        assert await reading == []
 
     run(scenario)

@@ -216,7 +216,8 @@ class Collection:
 
     def _trim(self, now: float) -> None:
         changes, limits = self.changes, self._limits
-        if len(changes) <= limits.most and now - changes[0].at <= limits.age:
+        # Once a part of a history is too old: it is not shifted on every change.
+        if len(changes) <= limits.most and now - changes[len(changes) // 16].at <= limits.age:
             return
         horizon = now - limits.age
         aged = bisect_right(changes, horizon, hi=len(changes) - limits.least, key=lambda change: change.at)
@@ -241,7 +242,7 @@ class Collection:
         return reversed(self.changes[self.number_after(version) - self.first :])
 
     def await_change(self, waiting: Waiting, interest: Interest | None) -> None:
-        """Resolves the future at the next change that may concern the watch, or when the collection is closed."""
+        """Wakes the watch at the next change that may concern it, or when the collection is closed."""
         if interest is None:
             self._waiting[waiting] = None
         else:
@@ -255,15 +256,10 @@ class Collection:
 
     def _wake_waiting(self) -> None:
         waiting, self._waiting = self._waiting, {}
-        for future in waiting:
-            wake(future)
+        for one in waiting:
+            one.wake()
 
     def close(self) -> None:
         self.closed = True
         self._wake_waiting()
         self._interests.wake_all()
-
-
-def wake(future: Waiting) -> None:
-    if not future.done():
-        future.set_result(None)

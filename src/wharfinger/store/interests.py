@@ -8,13 +8,25 @@ its own node, cost a write as much as one of them.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
 from wharfinger.store.objects import StoredObject
 
-Waiting = asyncio.Future[int | None]
-"""Resolved with the number of the first change that concerns the watch; None if it is woken for another reason."""
+
+class Waiting:
+    """A watch that waits. It collects the numbers of the changes that concern it until it goes on."""
+
+    __slots__ = ("numbers", "woken")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.woken: asyncio.Future[None] = loop.create_future()
+        self.numbers: deque[int] = deque()
+
+    def wake(self) -> None:
+        if not self.woken.done():
+            self.woken.set_result(None)
 
 
 class Interest(NamedTuple):
@@ -63,17 +75,19 @@ class WatchInterests:
             was = None if before is None else read(before)
             value = None if after is None else read(after)
             if value is not None and (found := waiting.get(value)):
-                _wake(found, number)
+                _tell(found, number)
             if was is not None and was != value and (found := waiting.get(was)):
-                _wake(found, number)
+                _tell(found, number)
 
     def wake_all(self) -> None:
         for _, waiting in self._properties.values():
             for found in waiting.values():
-                _wake(found, None)
+                for one in found:
+                    one.wake()
 
 
-def _wake(waiting: dict[Waiting, None], number: int | None) -> None:
-    for future in waiting:
-        if not future.done():
-            future.set_result(number)
+def _tell(waiting: dict[Waiting, None], number: int) -> None:
+    for one in waiting:
+        if not one.numbers or one.numbers[-1] != number:
+            one.numbers.append(number)
+            one.wake()

@@ -6,13 +6,14 @@ A watch stores only its position in the history. A watch that falls behind the h
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from msgspec.structs import replace
 
 from wharfinger.api.errors import Expired, ServerTimeout
-from wharfinger.store.collection import Collection, ObjectChange, wake
+from wharfinger.store.collection import Collection, ObjectChange
 from wharfinger.store.interests import Waiting
 from wharfinger.store.objects import ADDED, BOOKMARK, DELETED, MODIFIED, StoredObject, StoreEvent
 from wharfinger.store.selection import ObjectSelector
@@ -76,6 +77,8 @@ class Watch:
         elif self._after < collection.compacted:
             raise self._too_old()
         self._next = collection.number_after(self._after)
+        self._concerning: deque[int] = deque()  # numbers of the changes that concern the watch...
+        self._known = 0  # ...among those before this number
         collection.readers.add(self)
 
     def _state(self, marked: bool) -> list[StoreEvent]:
@@ -124,21 +127,26 @@ class Watch:
     async def _change(self) -> None:
         """Waits for a change that may concern the watch, its end, or the time of the next bookmark."""
         loop = asyncio.get_running_loop()
-        waiting: Waiting = loop.create_future()
+        waiting = Waiting(loop)
         self._waiting = waiting
         self._collection.await_change(waiting, self._interest)
         timer = None
         if self._bookmark_every is not None:
-            timer = loop.call_later(self._bookmark_every, wake, waiting)
+            timer = loop.call_later(self._bookmark_every, waiting.wake)
         try:
-            await waiting
+            await waiting.woken
         finally:
             self._collection.give_up(waiting, self._interest)
             if timer is not None:
                 timer.cancel()
-            if self._interest is not None:  # changes in between do not concern it
-                told = waiting.result() if waiting.done() and not waiting.cancelled() else None
-                self._next = self._collection.end if told is None else told
+            if self._interest is not None:
+                self._concerning, self._known = waiting.numbers, self._collection.end
+                self._skip()
+
+    def _skip(self) -> None:
+        """Goes on to the next change that concerns the watch, or to the first one of which that is not known."""
+        if self._next < self._known:
+            self._next = self._concerning[0] if self._concerning else self._known
 
     async def batch(self, most: int = 500) -> list[StoreEvent]:
         """Waits for events and returns all that are ready; an empty list is the end of the watch."""
@@ -203,7 +211,7 @@ class Watch:
         self._closed = True
         self._collection.readers.discard(self)
         if self._waiting is not None:
-            wake(self._waiting)
+            self._waiting.wake()
 
     def _idle(self) -> bool:
         return self._next == self._collection.end
@@ -230,6 +238,9 @@ class Watch:
                     event = change.event if self._selection.empty else self._selected(change)
                 self._after = change.version
             self._next += 1
+            if self._concerning:
+                self._concerning.popleft()
+                self._skip()
             if event is None:
                 continue
             if self._present is not None and event.object is not None:
