@@ -32,7 +32,7 @@ class FailingClient(Client):
         if self.failures:
             raise self.failures.pop(0)
         self.written.append(request.body["status"])
-        return {}
+        return {"metadata": {"name": "n", "resourceVersion": str(len(self.written))}}
 
     def stream(self, request: Any) -> Any:
         raise NotImplementedError

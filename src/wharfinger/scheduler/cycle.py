@@ -121,14 +121,18 @@ class SchedulingCycle:
 
     def withdraw_nomination(self, pod: Pod, now: float) -> None:
         """The pod loses its nomination, and is retried."""
-        self._engine.set_nominated(pod, None)
+        self.end_nomination(pod)
         if isinstance(pod, StandIn):
             self._queue.retry(pod.metadata.key, now)
-            return
-        self._outbox.append(ClearNomination(pod))
-        if pod.metadata.key in self._queue:
+        elif pod.metadata.key in self._queue:
             current = self._kinds.pods.current(pod) or pod
             self._queue.update(_without_nomination(current), now, retry=True)
+
+    def end_nomination(self, pod: Pod) -> None:
+        """No room is kept for the pod any more, and its status does not say so."""
+        self._engine.set_nominated(pod, None)
+        if not isinstance(pod, StandIn):
+            self._outbox.append(ClearNomination(pod))
 
     def _refuse(
         self, item: QueuedPod, message: str, plugins: Iterable[str], now: float, *, keeps_nomination: bool
@@ -145,8 +149,9 @@ class SchedulingCycle:
 
     def _withdraw(self, pod: Pod) -> str | None:
         """No room is kept for the pod any more; returns what to do about the nominated node in its status."""
+        nominated = pod.status.nominated_node_name or self._engine.nominated_node(pod)
         self._engine.set_nominated(pod, None)
-        return "" if pod.status.nominated_node_name else None
+        return "" if nominated else None
 
     # -- reporting
 

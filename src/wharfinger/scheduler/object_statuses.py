@@ -20,11 +20,13 @@ TRIES = 8
 _CONFLICT_DELAY, _FAILURE_DELAY = 0.01, 0.5  # seconds before the second try; they double
 
 
-async def patch_object_status(client: Client, resource: Resource, found: Any, status: Document) -> None:
-    """Patches the status of exactly this version of an object. Raises ApiError; Conflict if it has changed."""
+async def patch_object_status(client: Client, resource: Resource, found: Any, status: Document) -> int:
+    """Patches the status of exactly this version of an object, and returns the new one. Raises ApiError; Conflict if it has
+    changed."""
     metadata = {"resourceVersion": found.metadata.resource_version, "uid": found.metadata.uid}
     patch = {"metadata": metadata, "status": status}
-    await client.patch(resource, found.metadata.name, patch, subresource="status")
+    written = await client.patch(resource, found.metadata.name, patch, subresource="status")
+    return int(written["metadata"]["resourceVersion"])
 
 
 class ObjectStatusWriter:

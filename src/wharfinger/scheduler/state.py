@@ -322,7 +322,7 @@ class SchedulingState:
             if missed or _scheduling_changed(pod, current):
                 self.queue.retry(item.key, now)
         else:
-            self.engine.set_nominated(pod, None)
+            self.cycle.end_nomination(pod)
             self.queue.fail(item, now)
         self.outbox.append(WAKE)
 

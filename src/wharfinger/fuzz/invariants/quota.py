@@ -12,6 +12,7 @@ from wharfinger.fuzz.invariants.base import Invariant
 from wharfinger.fuzz.quantities import Milli, add, amounts, pod_requests
 
 _ALIAS = "resourceclass.scheduling.sigs.x-k8s.io/"
+_INFEASIBLE = "Infeasible"  # of a resize; what its pod is charged for follows what the containers have
 
 
 class QuotaKept(Invariant):
@@ -53,7 +54,8 @@ class QuotaKept(Invariant):
         if pod is None or not _counts(pod):
             charge: Milli = {}
         else:
-            same = known is not None and not change.respecified and _resize(change.before) == _resize(pod)
+            resizes = {_resize(change.before), _resize(pod)}
+            same = not change.respecified and _INFEASIBLE not in resizes
             charge = self._charges[key] = known if known is not None and same else _charge(pod)
         if charge is not known:
             add(self._used[key[0]], {name: -amount for name, amount in (known or {}).items()})
@@ -94,7 +96,7 @@ def _resize(pod: Document | None) -> str:
 def _charged_spec(pod: Document) -> Document:
     """The spec; after a resize that its node can never carry out, with what the containers have."""
     spec: Document = pod["spec"]
-    if _resize(pod) != "Infeasible":
+    if _resize(pod) != _INFEASIBLE:
         return spec
     statuses = {each["name"]: each for each in pod["status"].get("containerStatuses") or ()}
     containers = [

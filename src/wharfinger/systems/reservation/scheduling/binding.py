@@ -30,8 +30,9 @@ async def bind_reservation(
     node: str,
     placement: ReservationPlacement,
     annotations: Mapping[str, str],
-) -> None:
-    """Bind a reservation to a node. Raises ApiError; Conflict means the reservation must be scheduled again.
+) -> int:
+    """Bind a reservation to a node, and return its version on the node. Raises ApiError; Conflict means the reservation must
+    be scheduled again.
 
     `annotations` are those that plugins put on a Binding, such as device allocations. They are written to the
     reservation, for the pods that will use it.
@@ -43,19 +44,21 @@ async def bind_reservation(
         if annotations:
             patch = {"metadata": {"uid": item.metadata.uid, "annotations": dict(annotations)}}
             await client.patch(RESERVATIONS, item.object_name, patch)
-        await _write_node(client, clock, item, node, placement.phase)
+        return await _write_node(client, clock, item, node, placement.phase)
     except ApiError as error:
-        if await took_effect(error, partial(is_on, client, item, node)):
-            return
+        version = await took_effect(error, partial(version_on, client, item, node))
+        if version is not None:
+            return version
         for pod in placement.adopted:
             await _release(client, pod)
         raise
 
 
-async def is_on(client: Client, item: StandIn, node: str) -> bool:
-    """Whether the API server has the reservation on the node. Raises ApiError."""
+async def version_on(client: Client, item: StandIn, node: str) -> int | None:
+    """The version that the API server has of the reservation if that is on the node; None if it is not. Raises ApiError."""
     found = await client.get(RESERVATIONS, item.object_name, view=Reservation)
-    return found.metadata.uid == item.metadata.uid and found.holds and found.status.node_name == node
+    is_on = found.metadata.uid == item.metadata.uid and found.holds and found.status.node_name == node
+    return int(found.metadata.resource_version) if is_on else None
 
 
 async def _annotate(client: Client, pod: ObjectMeta, record: str | None) -> None:
@@ -75,7 +78,7 @@ async def _release(client: Client, pod: ObjectMeta) -> None:
         )
 
 
-async def _write_node(client: Client, clock: Clock, item: StandIn, node: str, phase: str) -> None:
+async def _write_node(client: Client, clock: Clock, item: StandIn, node: str, phase: str) -> int:
     name = item.object_name
     for attempt in range(TRIES):
         found = await client.get(RESERVATIONS, name, view=Reservation)
@@ -88,9 +91,9 @@ async def _write_node(client: Client, clock: Clock, item: StandIn, node: str, ph
         if found.metadata.generation != item.metadata.generation:
             raise Conflict(f"reservation {name} was changed while it was being scheduled")
         try:
-            await patch_object_status(client, RESERVATIONS, found, available(found, node, phase, clock.now()))
-            return
+            return await patch_object_status(client, RESERVATIONS, found, available(found, node, phase, clock.now()))
         except Conflict:
             # A concurrent update, possibly our own Scheduled condition; retry with the new version.
             if attempt == TRIES - 1:
                 raise
+    raise AssertionError("unreachable")

@@ -28,7 +28,7 @@ from wharfinger.systems.reservation.plugin.reservation import ReservationPlugin
 from wharfinger.systems.reservation.rules import reservations as rules
 from wharfinger.systems.reservation.rules.reservations import BadReservation
 from wharfinger.systems.reservation.scheduling import status
-from wharfinger.systems.reservation.scheduling.binding import bind_reservation, is_on
+from wharfinger.systems.reservation.scheduling.binding import bind_reservation, version_on
 from wharfinger.systems.reservation.scheduling.guarantees import Guarantees
 from wharfinger.systems.reservation.scheduling.upkeep import ReservationUpkeep
 
@@ -59,6 +59,7 @@ class ReservationItems(Schedulable):
         self._acting = False  # synced, and this scheduler is the leader
         self._reported: dict[str, tuple[str, str]] = {}  # by uid: last reason and message
         self._nominated: dict[str, str] = {}  # by uid: the node on which pods are evicted for it
+        self._written: dict[str, int] = {}  # by uid: the version with the node that we wrote; the cache may be older
         self._woken: set[int] = set()  # owner classes of added or updated reservations
 
     @staticmethod
@@ -100,7 +101,7 @@ class ReservationItems(Schedulable):
 
     def _pending(self, reservation: Reservation | None) -> tuple[StandIn | None, str]:
         """The stand-in of a pending reservation for one of our profiles, and the fault if the reservation is invalid."""
-        if reservation is None or reservation.terminating:
+        if reservation is None or reservation.terminating or self._is_outdated(reservation):
             return None, ""
         if reservation.phase == "Waiting":
             return self._mover(reservation), ""
@@ -121,6 +122,11 @@ class ReservationItems(Schedulable):
             return item, ""
         except BadReservation as fault:
             return None, str(fault)
+
+    def _is_outdated(self, reservation: Reservation) -> bool:
+        """Whether this is the reservation before we bound it, which events may report long after that."""
+        written = self._written.get(reservation.metadata.uid)
+        return written is not None and int(reservation.metadata.resource_version) < written
 
     def _mover(self, reservation: Reservation) -> StandIn | None:
         """The item of a Waiting reservation that may move to a node where it need not wait."""
@@ -194,6 +200,8 @@ class ReservationItems(Schedulable):
 
     def changed(self, old: Reservation | None, new: Reservation | None) -> ItemChange:
         before, _ = self._pending(old)
+        if old is not None and (new is None or new.metadata.uid != old.metadata.uid or not self._is_outdated(new)):
+            self._written.pop(old.metadata.uid, None)
         after, fault = self._pending(new)
         if before is not None and (after is None or before.metadata.key != after.metadata.key):
             self._reported.pop(before.metadata.uid, None)
@@ -282,11 +290,14 @@ class ReservationItems(Schedulable):
     async def bind(self, item: Pod, node: str, annotations: Mapping[str, str]) -> None:
         assert isinstance(item, StandIn)
         placement = self._ledger.placements.get(item.metadata.key, ReservationPlacement())
-        await bind_reservation(self.context.client, self.context.clock, item, node, placement, annotations)
+        version = await bind_reservation(self.context.client, self.context.clock, item, node, placement, annotations)
+        known = self._reservation(item)
+        if known is not None and int(known.metadata.resource_version) < version:
+            self._written[item.metadata.uid] = version
 
     async def is_on(self, item: Pod, node: str) -> bool:
         assert isinstance(item, StandIn)
-        return await is_on(self.context.client, item, node)
+        return await version_on(self.context.client, item, node) is not None
 
     def keeps_room_for(self, pod: Pod) -> bool:
         return self._guarantees.given_to(pod)

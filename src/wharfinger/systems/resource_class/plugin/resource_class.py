@@ -469,8 +469,9 @@ class _Recorded(_Devices):
 
 
 def _requests_class(pod: Pod, old: Any, new: Any) -> bool:
-    """Whether the pod requests the class, under its old or new name or alias."""
-    names = {name for each in (old, new) if each is not None for name in (each.name, each.alias)}
+    """Whether the pod requests the class, under its old or new name or alias, or what the devices of the class are."""
+    known = [each for each in (old, new) if each is not None]
+    names = {name for each in known for name in (each.name, each.alias, each.spec.resource_name)}
     return any(names.intersection(amounts) for amounts in requested(pod).values())
 
 
