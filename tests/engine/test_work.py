@@ -84,12 +84,22 @@ def test_answers_for_plain_shapes_take_eighteen_bytes_for_each_row() -> None:
     assert answers.size() == Answers.BASE + 18 * engine.tables.capacity
 
 
-def test_some_answers_are_kept_where_pods_of_too_many_shapes_come_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_may_take_more_memory_in_larger_clusters() -> None:
+    engine = Engine()
+    profile = engine.profiles["default-scheduler"]
+    assert profile.memory == Profile.MEMORY
+    engine.tables.row_of.update({f"n{number}": number for number in range(100_000)})
+    assert profile.memory == 100_000 * Profile.MEMORY_PER_NODE > Profile.MEMORY
+    profile.memory_limit = 1 << 20
+    assert profile.memory == 1 << 20
+
+
+def test_some_answers_are_kept_where_pods_of_too_many_shapes_come_in_turn() -> None:
     engine = Engine()
     for document in WORKLOADS["ManyShapes"].node_documents(NODES):
         engine.set_node(view(document, Node))
     pods = [view(document, Pod) for document in WORKLOADS["ManyShapes"].measured_documents(60)]
-    monkeypatch.setattr(Profile, "MEMORY", 40 * (Answers.BASE + 18 * engine.tables.capacity))
+    engine.profile(pods[0]).memory_limit = 40 * (Answers.BASE + 18 * engine.tables.capacity)
     for pod in pods * 3:
         engine.schedule(pod)
     rebuilt = engine.tables.work.rebuilt
@@ -98,13 +108,13 @@ def test_some_answers_are_kept_where_pods_of_too_many_shapes_come_in_turn(monkey
     assert engine.tables.work.rebuilt - rebuilt < 30
 
 
-def test_the_answers_used_longest_ago_are_dropped_when_all_take_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_answers_used_longest_ago_are_dropped_when_all_take_too_much() -> None:
     engine = Engine()
     for document in WORKLOADS["ManyShapes"].node_documents(NODES):
         engine.set_node(view(document, Node))
     pods = [view(document, Pod) for document in WORKLOADS["ManyShapes"].measured_documents(60)]
     profile = engine.profile(pods[0])
-    monkeypatch.setattr(Profile, "MEMORY", 20 * (Answers.BASE + 18 * engine.tables.capacity))
+    profile.memory_limit = 20 * (Answers.BASE + 18 * engine.tables.capacity)
     for number, pod in enumerate(pods):
         engine.schedule(pod)
         engine.schedule(pods[0])

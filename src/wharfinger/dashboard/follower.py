@@ -40,7 +40,7 @@ class Follower:
 
         self._scheduler = FollowingScheduler(client, clock, configuration, registry)
         for profile in self._scheduler.engine.profiles.values():
-            profile.MEMORY = ANSWERS
+            profile.memory_limit = ANSWERS
         self._loading: asyncio.Task[None] | None = None
 
     def start(self, loaded: Callable[[], None] = lambda: None) -> None:

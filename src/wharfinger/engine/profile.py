@@ -77,7 +77,8 @@ def read_args(
 class Profile:
     """The plugins of one profile, and the answers cached for shapes."""
 
-    MEMORY = 256 << 20  # bytes that cached answers may take, approximately
+    MEMORY = 256 << 20  # bytes that cached answers may take, approximately, or...
+    MEMORY_PER_NODE = 8 << 10  # ...so many for each node if that is more; an answer takes 18 bytes for a node, or more
     LEAST = 8  # shapes whose answers are kept in any case
     RECOUNT = 64  # after so many new shapes, all answers are counted again
 
@@ -120,6 +121,7 @@ class Profile:
         self._settled_at = -1
         self._answers: dict[int, Answers] = {}
         self._cohorts: Cohorts = {}
+        self.memory_limit: int | None = None  # bytes, in place of the limit that grows with the cluster
         self._bytes = 0  # what the answers take, as of when they were counted
         self._dropped: dict[int, None] = {}  # the shapes whose answers were dropped last, for lack of memory
         self._made = 0  # times that answers for a new shape were made
@@ -130,6 +132,13 @@ class Profile:
         self._versions = tables.versions
         self._everything = self._versions.everything
         self._namespaces = self._versions.namespaces
+
+    @property
+    def memory(self) -> int:
+        """The bytes that cached answers may take, approximately."""
+        if self.memory_limit is not None:
+            return self.memory_limit
+        return max(self.MEMORY, self.MEMORY_PER_NODE * len(self._tables.row_of))
 
     def answers_for(self, pod: Pod) -> Answers:
         """The answers for the shape of a pod."""
@@ -196,7 +205,8 @@ class Profile:
             self._bytes += size - answers.counted
             answers.counted = size
         in_turn = shape.number in self._dropped
-        while self._bytes > self.MEMORY and len(self._answers) > self.LEAST:
+        memory = self.memory
+        while self._bytes > memory and len(self._answers) > self.LEAST:
             number = next(reversed(self._answers) if in_turn else iter(self._answers))
             self._drop(number)
             self._dropped[number] = None
