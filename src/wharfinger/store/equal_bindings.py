@@ -13,6 +13,7 @@ import msgspec
 from wharfinger.admission.request import Request
 from wharfinger.api.kinds.builtin import PODS
 from wharfinger.api.registry import Document, Kind
+from wharfinger.store.contents import head_of
 from wharfinger.store.objects import StoredObject, encode
 from wharfinger.store.pod_bytes import bound_fields, bound_middle, bound_status, split_pod
 from wharfinger.store.writes import Call, RepeatableWrite, Writer
@@ -42,7 +43,7 @@ class EqualBindings:
         self._writer = writer
         self._epoch: tuple[object, ...] = ()
         self._reviewed: set[tuple[object, ...]] = set()  # in the epoch
-        self._pods: dict[bytes, _BindablePod | None] = {}  # by what follows the version; None: not to be bound here
+        self._pods: dict[bytes, _BindablePod | None] = {}  # by what follows the head; None: not to be bound here
 
     def bind(self, call: Call, document: Document) -> bool:
         """Binds a pod as an earlier one; False if that has to be done in full."""
@@ -104,9 +105,11 @@ class EqualBindings:
 
     def _bindable(self, kind: Kind, stored: StoredObject) -> _BindablePod | None:
         """Most pods equal others but for their identity, and are taken apart once."""
-        data, version = stored.data, b'"resourceVersion":"%d"' % stored.version
-        start = data.find(version) + len(version)
-        rest = data[start:]
+        data = stored.data
+        head = head_of(kind.storage, stored.namespace, stored.name, stored.uid, stored.version)
+        if not data.startswith(head):
+            return None
+        rest = data[len(head) :]
         pods = self._pods
         if rest in pods:
             return pods[rest]
