@@ -11,7 +11,7 @@ from weakref import WeakSet
 
 import msgspec
 
-from wharfinger.store.interests import Interest, Waiting, WatchInterests
+from wharfinger.store.interests import Interest, WaitingWatch, WatchInterests
 from wharfinger.store.objects import ADDED, DELETED, MODIFIED, StoredObject, StoreEvent
 
 _RECENT_LIMIT = 1024  # changes whose keys `changed_since` can return
@@ -172,7 +172,9 @@ class Collection:
         self.forgets = False  # drop changes that all open watches have read, see `Store.forget_read_changes`
         self._look_at = 0  # the number of changes at which to look for some
         self._limits = limits
-        self._waiting: dict[Waiting, None] = {}  # watches that every change may concern, in the order of their arrival
+        self._waiting: dict[
+            WaitingWatch, None
+        ] = {}  # watches that every change may concern, in the order of their arrival
         self._interests = WatchInterests()
 
     def change(
@@ -241,14 +243,14 @@ class Collection:
         """The changes later than `version`, newest first."""
         return reversed(self.changes[self.number_after(version) - self.first :])
 
-    def await_change(self, waiting: Waiting, interest: Interest | None) -> None:
+    def await_change(self, waiting: WaitingWatch, interest: Interest | None) -> None:
         """Wakes the watch at the next change that may concern it, or when the collection is closed."""
         if interest is None:
             self._waiting[waiting] = None
         else:
             self._interests.add(waiting, interest)
 
-    def give_up(self, waiting: Waiting, interest: Interest | None) -> None:
+    def give_up(self, waiting: WaitingWatch, interest: Interest | None) -> None:
         if interest is None:
             self._waiting.pop(waiting, None)
         else:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from wharfinger.store.objects import StoredObject
 
 
-class Waiting:
+class WaitingWatch:
     """A watch that waits. It collects the numbers of the changes that concern it until it goes on."""
 
     __slots__ = ("numbers", "woken")
@@ -39,7 +39,7 @@ class Interest(NamedTuple):
 
 class _Property(NamedTuple):
     read: Callable[[StoredObject], str | None]
-    waiting: dict[str, dict[Waiting, None]]  # by value, in the order of their arrival
+    waiting: dict[str, dict[WaitingWatch, None]]  # by value, in the order of their arrival
 
 
 class WatchInterests:
@@ -49,14 +49,14 @@ class WatchInterests:
     def __bool__(self) -> bool:
         return bool(self._properties)
 
-    def add(self, waiting: Waiting, interest: Interest) -> None:
+    def add(self, waiting: WaitingWatch, interest: Interest) -> None:
         known = self._properties.get(interest.property)
         if known is None:
             known = self._properties[interest.property] = _Property(interest.read, {})
         for value in interest.values:
             known.waiting.setdefault(value, {})[waiting] = None
 
-    def remove(self, waiting: Waiting, interest: Interest) -> None:
+    def remove(self, waiting: WaitingWatch, interest: Interest) -> None:
         known = self._properties.get(interest.property)
         if known is None:
             return
@@ -86,7 +86,7 @@ class WatchInterests:
                     one.wake()
 
 
-def _tell(waiting: dict[Waiting, None], number: int) -> None:
+def _tell(waiting: dict[WaitingWatch, None], number: int) -> None:
     for one in waiting:
         if not one.numbers or one.numbers[-1] != number:
             one.numbers.append(number)

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from wharfinger.api.errors import Expired, ServerTimeout
 from wharfinger.store.collection import Collection, ObjectChange
-from wharfinger.store.interests import Waiting
+from wharfinger.store.interests import WaitingWatch
 from wharfinger.store.objects import ADDED, BOOKMARK, DELETED, MODIFIED, StoredObject, StoreEvent
 from wharfinger.store.selection import ObjectSelector
 from wharfinger.store.versions import ConversionNeeded
@@ -65,7 +65,7 @@ class Watch:
         self._selects_later = present_all is not None and selection.converts
         self._bookmark_every = bookmark_every
         self._closed = False
-        self._waiting: Waiting | None = None
+        self._waiting: WaitingWatch | None = None
         self._interest = selection.interest(prefix) if collection.finds_watches else None
         self._initial: list[StoreEvent] = []
         self._after = after or 0  # changes up to this version have been seen
@@ -127,7 +127,7 @@ class Watch:
     async def _change(self) -> None:
         """Waits for a change that may concern the watch, its end, or the time of the next bookmark."""
         loop = asyncio.get_running_loop()
-        waiting = Waiting(loop)
+        waiting = WaitingWatch(loop)
         self._waiting = waiting
         self._collection.await_change(waiting, self._interest)
         timer = None
