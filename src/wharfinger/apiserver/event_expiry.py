@@ -17,6 +17,7 @@ import msgspec
 
 from wharfinger.api.kinds.builtin import EVENTS
 from wharfinger.api.times import BadTime, parse_time
+from wharfinger.client.memory import return_freed_memory
 from wharfinger.client.tasks import OwnedTask
 from wharfinger.store.objects import StoredObject
 from wharfinger.store.store import Store
@@ -56,6 +57,7 @@ class EventExpiry(OwnedTask):
     async def _run(self) -> None:
         while True:
             await self.sweep()
+            return_freed_memory()  # what expired is scattered over the heap
             await asyncio.sleep(_INTERVAL)
 
     async def sweep(self) -> int:

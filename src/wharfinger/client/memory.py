@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
@@ -70,9 +70,23 @@ def settle_heap() -> None:
 def _keep_freed_memory() -> None:
     """Tells glibc to keep up to 64 MiB of freed memory. By default it gives the buffers of every response above 1 MiB back
     to the kernel, and their page faults halve the rate of such responses."""
+    mallopt = _of_glibc("mallopt")
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, 32 << 20)  # the most that glibc accepts
+        mallopt(_M_TRIM_THRESHOLD, 64 << 20)
+
+
+def return_freed_memory() -> None:
+    """Gives the freed pages of the whole heap back to the kernel. By itself, glibc gives back only those at the end of the
+    heap, and where small objects come and go all the time, such as events, memory grows by half over the hours."""
+    malloc_trim = _of_glibc("malloc_trim")
+    if malloc_trim is not None:
+        malloc_trim(0)
+
+
+def _of_glibc(function: str) -> Callable[..., int] | None:
     try:
-        mallopt = ctypes.CDLL(None).mallopt
+        found: Callable[..., int] = getattr(ctypes.CDLL(None), function)
     except (OSError, AttributeError):  # another C library
-        return
-    mallopt(_M_MMAP_THRESHOLD, 32 << 20)  # the most that glibc accepts
-    mallopt(_M_TRIM_THRESHOLD, 64 << 20)
+        return None
+    return found
