@@ -22,6 +22,7 @@ from wharfinger.store.watch import Watch
 _TIMEOUT = (1800.0, 3600.0)  # seconds; random in this range unless the client sets one, so that not all end at once
 _STUCK = 30.0  # seconds without reading after which a client is dropped
 
+_BATCH = 32  # events that are written together: every connection keeps buffers of the size of its largest write
 _REMEMBERED = 2 * 1024 * 1024  # bytes of encoded events that are kept for other watches
 
 Encode = Callable[[list[StoreEvent]], bytes]
@@ -78,7 +79,7 @@ class Watchers:
         try:
             # Send the headers immediately: clients wait for them.
             await exchange.stream(b"")
-            while events := await watch.batch():
+            while events := await watch.batch(_BATCH):
                 if leaving.done():
                     return
                 data = encode(events)

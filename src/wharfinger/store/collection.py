@@ -11,7 +11,7 @@ from weakref import WeakSet
 
 import msgspec
 
-from wharfinger.store.interests import Interest, Waiting, WatchInterests
+from wharfinger.store.interests import Interest, Waiting, WakeUps, WatchInterests
 from wharfinger.store.objects import ADDED, DELETED, MODIFIED, StoredObject, StoreEvent
 
 _RECENT_LIMIT = 1024  # changes whose keys `changed_since` can return
@@ -174,6 +174,7 @@ class Collection:
         self._limits = limits
         self._waiting: dict[Waiting, None] = {}  # watches that every change may concern, in the order of their arrival
         self._interests = WatchInterests()
+        self._wake_ups = WakeUps()
 
     def change(
         self, key: str, before: StoredObject | None, after: StoredObject | None, version: int, at: float
@@ -200,9 +201,13 @@ class Collection:
                 self._forget_read()
             self._trim(change.at)
         if self._waiting:
-            self._wake_waiting()
+            if self.finds_watches:
+                self._wake_ups.add(self._waiting)
+                self._waiting.clear()
+            else:
+                self._wake_waiting()
         if self._interests:
-            self._interests.tell(change.before, change.after, self.end - 1)
+            self._wake_ups.add(self._interests.tell(change.before, change.after, self.end - 1))
 
     @property
     def end(self) -> int:

@@ -163,12 +163,24 @@ class Watch:
 
     async def batch(self, most: int = 500) -> list[StoreEvent]:
         """Waits for events and returns all that are ready; an empty list is the end of the watch."""
+        if self._plain and self._present_all is None:
+            return await self._plain_batch(most)
         try:
             events = [await self._event()]
         except StopAsyncIteration:
             return []
         events += self._take(most - 1)
         return events if self._present_all is None else await self._converted(events, self._present_all)
+
+    async def _plain_batch(self, most: int) -> list[StoreEvent]:
+        """The same of a watch to which every change is an event, as those of informers are."""
+        while not (events := self._take(most)):
+            if self._closed or self._collection.closed:
+                break
+            await self._change()
+            if self._bookmark_every is not None and self._idle():
+                return [self.bookmark()]
+        return events
 
     async def _converted(self, events: Sequence[StoreEvent], present_all: PresentAll) -> list[StoreEvent]:
         """Events with their objects in the requested version."""
