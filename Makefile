@@ -78,9 +78,9 @@ test-solver:  ## repacking and capacity with OR-Tools, which needs an older prot
 bench-kubernetes: $(READY)  ## side by side with the stock scheduler on a real API server: NODES=5000 PODS=10000 BUSY=0
 	@$(BIN)/python -m tests.kubernetes.bench --nodes $(or $(NODES),5000) --pods $(or $(PODS),10000) --busy $(or $(BUSY),0)
 
-bench-apiserver: $(READY)  ## our API server and kube-apiserver with etcd under one client: NODES=1000 STORED=100000 PODS=5000 WATCHERS=100
+bench-apiserver: $(READY)  ## our API server and kube-apiserver with etcd under one client: NODES=1000 INFORMERS=0 STORED=100000 PODS=5000 WATCHERS=100
 	@$(BIN)/python -m tests.kubernetes.bench_apiserver --nodes $(or $(NODES),1000) --stored $(or $(STORED),100000) \
-	  --pods $(or $(PODS),5000) --watchers $(or $(WATCHERS),100)
+	  --informers $(or $(INFORMERS),0) --pods $(or $(PODS),5000) --watchers $(or $(WATCHERS),100)
 
 bench-dashboard: $(READY)  ## the dashboard of a large cluster in Chromium: bundle, first paint, updates, memory, frames: NODES=5000 PODS=50000
 	@$(BIN)/python scripts/web.py --required

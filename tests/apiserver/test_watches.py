@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from typing import Any
 
@@ -67,6 +68,29 @@ def test_selectors_turn_changes_into_additions_and_deletions(api: Api, base: str
             ("DELETED", "a"),
             ("ADDED", "a"),
         ]
+
+
+def test_all_watches_of_a_kind_see_the_same_changes(api: Api, base: str, namespace: str) -> None:
+    start = version_of(api, base)
+    paths = (
+        f"/api/v1/configmaps?watch=1&resourceVersion={start}&fieldSelector=metadata.namespace%3D{namespace}",
+        f"{base}/configmaps?watch=1&resourceVersion={start}",
+        f"{base}/configmaps?watch=1&resourceVersion={start}&labelSelector=x%21%3Dy",
+        f"{base}/configmaps?watch=1&resourceVersion={start}",
+    )
+    names = [f"c{number}" for number in range(8)]
+    for name in names[:4]:
+        api.create(f"{base}/configmaps", config_map(name))
+    with contextlib.ExitStack() as stack:
+        watches = [stack.enter_context(api.watch(path)) for path in paths]
+        for name in names[4:]:
+            api.create(f"{base}/configmaps", config_map(name))
+            api.ask("DELETE", f"{base}/configmaps/{name}")
+        wanted = [("ADDED", name) for name in names[:4]]
+        wanted += [(type, name) for name in names[4:] for type in ("ADDED", "DELETED")]
+        seen = [list(itertools.islice(events, len(wanted))) for events in watches]
+    assert [brief(event) for event in seen[0]] == wanted
+    assert seen[1:] == seen[:1] * 3
 
 
 def test_one_object_can_be_watched_by_field_selector_or_deprecated_path(api: Api, base: str, namespace: str) -> None:

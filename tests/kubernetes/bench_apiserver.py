@@ -3,7 +3,7 @@
     python -m tests.kubernetes.bench_apiserver --nodes 1000 --stored 100000
 
 Each gets the load of `wharf bench apiserver`, one after the other: pods that are stored before, a watch for each node as its
-kubelet has, creates, bindings, reads, and a write that many watchers wait for. Both wait for the disk. It prints numbers for
+kubelet has, watches of all pods, creates, bindings, reads, and a write that many watchers wait for. Both wait for the disk. It prints numbers for
 people and fails on none; processor time says more than rates where other work shares the machine.
 """
 
@@ -58,15 +58,16 @@ def main() -> None:
     parser.add_argument("--connections", type=int, default=32)
     parser.add_argument("--watchers", type=int, default=100)
     parser.add_argument("--nodes", type=int, default=1000)
+    parser.add_argument("--informers", type=int, default=0)
     parser.add_argument("--stored", type=int, default=100_000)
     asked = parser.parse_args()
-    load = ServerLoad(asked.pods, asked.connections, asked.watchers, asked.nodes, asked.stored)
+    load = ServerLoad(asked.pods, asked.connections, asked.watchers, asked.nodes, asked.informers, asked.stored)
     try:
         binaries = find_or_make()
     except NoBinaries as error:
         sys.exit(f"cannot run: {error}")
     print(
-        f"{load.stored} pods stored, watches of {load.nodes} nodes, {load.pods} pods, {os.cpu_count()} cores, "
+        f"{load.stored} pods stored, watches of {load.nodes} nodes, {load.informers} of all pods, {load.pods} pods, {os.cpu_count()} cores, "
         f"load before {os.getloadavg()[0]:.1f}",
         flush=True,
     )

@@ -135,6 +135,40 @@ def test_a_watch_of_a_data_file_sleeps_through_changes_that_do_not_concern_it(ru
     run(scenario, limits=Limits(most=10, least=1))
 
 
+@pytest.mark.parametrize("selector", [("", "", ""), ("default", "", ""), ("", "app=test", "")])
+def test_writers_and_others_go_on_before_many_watches_do(
+    run: Run, backend: str, selector: tuple[str, str, str]
+) -> None:
+    if backend == "memory":
+        return  # there, all watches are woken by the write
+
+    async def scenario(store: Store) -> None:
+        watches = [watching(store, selector) for _ in range(300)]
+        seen: list[list[str]] = [[] for _ in watches]
+
+        async def collect(watch: Watch, names: list[str]) -> None:
+            async for event in watch:
+                assert event.object is not None
+                names.append(event.object.name)
+
+        tasks = [asyncio.create_task(collect(watch, names)) for watch, names in zip(watches, seen)]
+        await asyncio.sleep(0)
+        await store.create(PODS, pod("a", labels={"app": "test"}), "default")
+        assert not any(seen), "the writer waited for watches"
+        progress = []
+        while not all(seen):
+            progress.append(sum(map(bool, seen)))
+            await asyncio.sleep(0)
+        assert len(set(progress)) > 2, "others waited for all watches"
+        await asyncio.gather(*(store.create(PODS, pod(name, labels={"app": "test"}), "default") for name in "bcd"))
+        for watch in watches:
+            watch.close()
+        await asyncio.gather(*tasks)
+        assert seen == [["a", "b", "c", "d"]] * len(watches)
+
+    run(scenario)
+
+
 def test_a_cancelled_wait_loses_no_event(run: Run) -> None:
     async def scenario(store: Store) -> None:
         watch = watching(store, ("", "app=a", ""))

@@ -171,6 +171,18 @@ def test_bookmarks_advance_a_quiet_watch(run: Run) -> None:
     run(scenario, bookmark_every=0.01)
 
 
+def test_a_watch_gets_another_bookmark_when_it_is_quiet_again(run: Run) -> None:
+    async def scenario(store: Store) -> None:
+        watch = store.watch(CONFIG_MAPS, after=store.version, bookmarks=True)
+        for name in ("a", "b", "c"):
+            await store.create(CONFIG_MAPS, config(name), "default")
+            assert [(await watch.__anext__()).type for _ in range(3)] == ["ADDED", "BOOKMARK", "BOOKMARK"]
+        watch.close()
+        assert await watch.batch() == []
+
+    run(scenario, bookmark_every=0.01)
+
+
 def test_a_version_before_the_history_is_expired(run: Run) -> None:
     async def scenario(store: Store) -> None:
         start = store.version

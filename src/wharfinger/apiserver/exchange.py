@@ -50,17 +50,16 @@ class RequestConnection(Protocol):
         ...
 
     @property
-    def full(self) -> bool:
-        """Whether the write buffer is full because the client does not read."""
-        ...
-
-    @property
     def peer(self) -> str:
         """The address of the client."""
         ...
 
     def respond(self, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> bool:
         """Writes a whole response at once and adds its `content-length`. False if that is not possible now."""
+        ...
+
+    def write_now(self, data: bytes) -> bool:
+        """Writes a part of a response that has started at once. False if that is not possible now."""
         ...
 
     def claim(self, owner: str, *, limited: bool) -> None:

@@ -20,10 +20,12 @@ from wharfinger.store.objects import BOOKMARK, StoredObject, StoreEvent
 from wharfinger.store.watch import Watch
 
 _TIMEOUT = (1800.0, 3600.0)  # seconds; random in this range unless the client sets one, so that not all end at once
-_SMALL = 64 * 1024  # bytes of events that are written at once unless the write buffer is full
 _STUCK = 30.0  # seconds without reading after which a client is dropped
 
-Encode = Callable[[StoreEvent], bytes]
+_BATCH = 32  # events that are written together: every connection keeps buffers of the size of its largest write
+_REMEMBERED = 2 * 1024 * 1024  # bytes of encoded events that are kept for other watches
+
+Encode = Callable[[list[StoreEvent]], bytes]
 
 
 class Closable(Protocol):
@@ -73,13 +75,16 @@ class Watchers:
         self._open.add(watch)
         series = self._gauge.labels(resource.group, resource.version, resource.kind)
         series.inc()
+        connection = exchange.connection
         try:
             # Send the headers immediately: clients wait for them.
             await exchange.stream(b"")
-            while events := await watch.batch():
+            while events := await watch.batch(_BATCH):
                 if leaving.done():
                     return
-                await self._send(exchange, b"".join(map(encode, events)))
+                data = encode(events)
+                if connection is None or not connection.write_now(data):
+                    await self._send(exchange, data)
             if not leaving.done():  # a watch with bookmarks has sent its last one
                 await exchange.stream(b"", more=False)
         except ApiError as error:  # the watch fell behind the history of the store
@@ -93,9 +98,6 @@ class Watchers:
 
     async def _send(self, exchange: ApiExchange, data: bytes, *, more: bool = True) -> None:
         """Raises TimeoutError if the client does not read."""
-        if len(data) <= _SMALL and exchange.connection is not None and not exchange.connection.full:
-            await exchange.stream(data, more=more)  # does not wait, so needs no timer
-            return
         async with asyncio.timeout(self.stuck):
             await exchange.stream(data, more=more)
 
@@ -109,39 +111,55 @@ class Watchers:
 
 
 class _LineCache:
-    """Encodes events with whole objects, and caches the last one: usually many watches send the same change in a row."""
+    """Encodes events with whole objects. Many watches send the same changes, and most of them the same batches."""
 
     def __init__(self) -> None:
-        self._type = ""
-        self._object: StoredObject | None = None
-        self._last = b""
+        self._events: list[StoreEvent] = []  # the last batch...
+        self._joined = b""  # ...and what was sent for it
+        self._lines: dict[tuple[str, StoredObject], bytes] = {}
+        self._size = 0
 
-    def of(self, type: str, stored: StoredObject) -> bytes:
-        if stored is not self._object or type != self._type:
-            self._type, self._object, self._last = type, stored, _line(type, stored.data)
-        return self._last
+    def of(self, events: list[StoreEvent], bookmark: Callable[[StoreEvent], bytes]) -> bytes:
+        if len(events) == 1:
+            return self._line(events[0], bookmark)
+        if events == self._events:  # the same ones: events are equal to nothing else
+            return self._joined
+        joined = b"".join([self._line(event, bookmark) for event in events])
+        self._events, self._joined = (events, joined) if len(joined) <= _REMEMBERED else ([], b"")
+        return joined
+
+    def _line(self, event: StoreEvent, bookmark: Callable[[StoreEvent], bytes]) -> bytes:
+        if event.object is None:
+            return bookmark(event)
+        key = (event.type, event.object)
+        line = self._lines.get(key)
+        if line is None:
+            if self._size > _REMEMBERED:
+                self._lines.clear()
+                self._size = 0
+            line = self._lines[key] = _line(event.type, event.object.data)
+            self._size += len(line)
+        return line
 
 
 _lines = _LineCache()
 
 
 def _plain_encoder(resource: Resource) -> Encode:
-    def encode(event: StoreEvent) -> bytes:
-        if event.object is None:
-            return _line(BOOKMARK, msgspec.json.encode(_bookmark(resource.api_version, resource.kind, event)))
-        return _lines.of(event.type, event.object)
+    def bookmark(event: StoreEvent) -> bytes:
+        return _line(BOOKMARK, msgspec.json.encode(_bookmark(resource.api_version, resource.kind, event)))
 
-    return encode
+    return lambda events: _lines.of(events, bookmark)
 
 
 def _partial_encoder(version: str) -> Encode:
-    def encode(event: StoreEvent) -> bytes:
+    def encode_one(event: StoreEvent) -> bytes:
         if event.object is None:
             document = _bookmark(f"meta.k8s.io/{version}", "PartialObjectMetadata", event)
             return _line(BOOKMARK, msgspec.json.encode(document))
         return _line(event.type, tables.partial(event.object.data, version))
 
-    return encode
+    return lambda events: b"".join(map(encode_one, events))
 
 
 class _TableEncoder:
@@ -155,7 +173,10 @@ class _TableEncoder:
         self._include = include
         self._now = now
 
-    def __call__(self, event: StoreEvent) -> bytes:
+    def __call__(self, events: list[StoreEvent]) -> bytes:
+        return b"".join(map(self._encode, events))
+
+    def _encode(self, event: StoreEvent) -> bytes:
         rows = []
         if event.object is not None:
             document = event.object.document()

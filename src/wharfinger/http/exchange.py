@@ -179,6 +179,15 @@ class HttpExchange:
         self._wake()
         return True
 
+    def write_now(self, data: bytes) -> bool:
+        """Writes a part of a response that has started, which takes less time than to `send` it. False if that is not
+        possible now, or if the part is too large."""
+        connection = self._connection
+        if not self._started or self._done or self._lost or connection.full or not 0 < len(data) <= _PIECE:
+            return False
+        connection.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
+        return True
+
     async def _write_pieces(self, body: bytes) -> bool:
         """Writes a large body as the client reads it; False if the client has disconnected. Written at once, it would be
         copied for every client that does not read."""

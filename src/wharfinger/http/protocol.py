@@ -218,6 +218,10 @@ class HttpProtocol(asyncio.Protocol):
         """Called by the application with a whole response; see `HttpExchange.respond`."""
         return self._answering is not None and self._answering.respond(status, headers, body)
 
+    def write_now(self, data: bytes) -> bool:
+        """Called by the application with a part of a response; see `HttpExchange.write_now`."""
+        return self._answering is not None and self._answering.write_now(data)
+
     @property
     def peer(self) -> str:
         """The address of the client."""

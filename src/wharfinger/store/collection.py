@@ -11,7 +11,7 @@ from weakref import WeakSet
 
 import msgspec
 
-from wharfinger.store.interests import Interest, WaitingWatch, WatchInterests
+from wharfinger.store.interests import Interest, WaitingWatch, WakeUps, WatchInterests
 from wharfinger.store.objects import ADDED, DELETED, MODIFIED, StoredObject, StoreEvent
 
 _RECENT_LIMIT = 1024  # changes whose keys `changed_since` can return
@@ -172,10 +172,9 @@ class Collection:
         self.forgets = False  # drop changes that all open watches have read, see `Store.forget_read_changes`
         self._look_at = 0  # the number of changes at which to look for some
         self._limits = limits
-        self._waiting: dict[
-            WaitingWatch, None
-        ] = {}  # watches that every change may concern, in the order of their arrival
+        self._waiting: dict[WaitingWatch, None] = {}  # that every change may concern, in the order of arrival
         self._interests = WatchInterests()
+        self._wake_ups = WakeUps()
 
     def change(
         self, key: str, before: StoredObject | None, after: StoredObject | None, version: int, at: float
@@ -202,9 +201,13 @@ class Collection:
                 self._forget_read()
             self._trim(change.at)
         if self._waiting:
-            self._wake_waiting()
+            if self.finds_watches:
+                self._wake_ups.add(self._waiting)
+                self._waiting.clear()
+            else:
+                self._wake_waiting()
         if self._interests:
-            self._interests.tell(change.before, change.after, self.end - 1)
+            self._wake_ups.add(self._interests.tell(change.before, change.after, self.end - 1))
 
     @property
     def end(self) -> int:

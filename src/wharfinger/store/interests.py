@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from wharfinger.store.objects import StoredObject
+
+_WOKEN_AT_ONCE = 64  # watches in one iteration of the event loop
 
 
 class WaitingWatch:
@@ -27,6 +29,32 @@ class WaitingWatch:
     def wake(self) -> None:
         if not self.woken.done():
             self.woken.set_result(None)
+
+
+class WakeUps:
+    """Wakes watches after the writers, and in portions, each in an iteration of the event loop of its own.
+
+    What a thousand watches send takes a tenth of a second. Neither the responses to the writes nor the requests that arrive
+    meanwhile wait for it.
+    """
+
+    def __init__(self) -> None:
+        self._due: deque[WaitingWatch] = deque()
+        self._running = False
+
+    def add(self, due: Iterable[WaitingWatch]) -> None:
+        self._due.extend(due)
+        if self._due and not self._running:
+            self._running = True
+            asyncio.get_running_loop().call_soon(self._wake_some)
+
+    def _wake_some(self) -> None:
+        due = self._due
+        for _ in range(min(len(due), _WOKEN_AT_ONCE)):
+            due.popleft().wake()
+        self._running = bool(due)
+        if due:
+            asyncio.get_running_loop().call_soon(self._wake_some)
 
 
 class Interest(NamedTuple):
@@ -69,15 +97,18 @@ class WatchInterests:
         if not known.waiting:
             del self._properties[interest.property]
 
-    def tell(self, before: StoredObject | None, after: StoredObject | None, number: int) -> None:
-        """Wakes the watches that the change with this number concerns: those that want the object as it was or as it is."""
+    def tell(self, before: StoredObject | None, after: StoredObject | None, number: int) -> list[WaitingWatch]:
+        """The watches to wake because the change with this number concerns them: those that want the object as it was or as it
+        is. Those that know of another change have been named before."""
+        due: list[WaitingWatch] = []
         for read, waiting in self._properties.values():
             was = None if before is None else read(before)
             value = None if after is None else read(after)
             if value is not None and (found := waiting.get(value)):
-                _tell(found, number)
+                _tell(found, number, due)
             if was is not None and was != value and (found := waiting.get(was)):
-                _tell(found, number)
+                _tell(found, number, due)
+        return due
 
     def wake_all(self) -> None:
         for _, waiting in self._properties.values():
@@ -86,8 +117,10 @@ class WatchInterests:
                     one.wake()
 
 
-def _tell(waiting: dict[WaitingWatch, None], number: int) -> None:
+def _tell(waiting: dict[WaitingWatch, None], number: int, due: list[WaitingWatch]) -> None:
     for one in waiting:
-        if not one.numbers or one.numbers[-1] != number:
-            one.numbers.append(number)
-            one.wake()
+        if not one.numbers:
+            due.append(one)
+        elif one.numbers[-1] == number:
+            continue
+        one.numbers.append(number)

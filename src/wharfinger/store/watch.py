@@ -64,6 +64,8 @@ class Watch:
         # Whether somebody may have to be asked for the version in which the first objects are selected.
         self._selects_later = present_all is not None and selection.converts
         self._bookmark_every = bookmark_every
+        self._bookmark_timer: asyncio.TimerHandle | None = None
+        self._quiet_since = 0.0  # when it began to wait for a change
         self._closed = False
         self._waiting: WaitingWatch | None = None
         self._interest = selection.interest(prefix) if collection.finds_watches else None
@@ -130,18 +132,29 @@ class Watch:
         waiting = WaitingWatch(loop)
         self._waiting = waiting
         self._collection.await_change(waiting, self._interest)
-        timer = None
         if self._bookmark_every is not None:
-            timer = loop.call_later(self._bookmark_every, waiting.wake)
+            self._quiet_since = loop.time()
+            if self._bookmark_timer is None:
+                self._bookmark_timer = loop.call_later(self._bookmark_every, self._bookmark_due, loop)
         try:
             await waiting.woken
         finally:
             self._collection.give_up(waiting, self._interest)
-            if timer is not None:
-                timer.cancel()
             if self._interest is not None:
                 self._concerning, self._known = waiting.numbers, self._collection.end
                 self._skip()
+
+    def _bookmark_due(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Wakes the watch if nothing has changed for long enough. One timer serves many waits: starting and cancelling one
+        for each costs more than finding the change."""
+        self._bookmark_timer = None
+        if self._waiting is None or self._waiting.woken.done() or self._bookmark_every is None:
+            return  # the next wait starts a timer
+        due = self._quiet_since + self._bookmark_every
+        if loop.time() < due:
+            self._bookmark_timer = loop.call_at(due, self._bookmark_due, loop)
+        else:
+            self._waiting.wake()
 
     def _skip(self) -> None:
         """Goes on to the next change that concerns the watch, or to the first one of which that is not known."""
@@ -150,12 +163,24 @@ class Watch:
 
     async def batch(self, most: int = 500) -> list[StoreEvent]:
         """Waits for events and returns all that are ready; an empty list is the end of the watch."""
+        if self._plain and self._present_all is None:
+            return await self._plain_batch(most)
         try:
             events = [await self._event()]
         except StopAsyncIteration:
             return []
         events += self._take(most - 1)
         return events if self._present_all is None else await self._converted(events, self._present_all)
+
+    async def _plain_batch(self, most: int) -> list[StoreEvent]:
+        """The same of a watch to which every change is an event, as those of informers are."""
+        while not (events := self._take(most)):
+            if self._closed or self._collection.closed:
+                break
+            await self._change()
+            if self._bookmark_every is not None and self._idle():
+                return [self.bookmark()]
+        return events
 
     async def _converted(self, events: Sequence[StoreEvent], present_all: PresentAll) -> list[StoreEvent]:
         """Events with their objects in the requested version."""
@@ -210,6 +235,9 @@ class Watch:
         """Ends the watch once the events that are ready have been read."""
         self._closed = True
         self._collection.readers.discard(self)
+        if self._bookmark_timer is not None:
+            self._bookmark_timer.cancel()
+            self._bookmark_timer = None
         if self._waiting is not None:
             self._waiting.wake()
 
@@ -253,7 +281,8 @@ class Watch:
         had = before is not None and self._selection.matches(before)
         has = after is not None and self._selection.matches(after)
         if has:
-            return StoreEvent(MODIFIED if had else ADDED, after, version)
+            kind = MODIFIED if had else ADDED
+            return change.event if change.event.type == kind else StoreEvent(kind, after, version)
         if had and before is not None:
             return change.event if after is None else StoreEvent(DELETED, before.at_version(version), version)
         return None

@@ -39,12 +39,14 @@ _CHUNKED = re.compile(rb"transfer-encoding: chunked", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class ServerLoad:
-    """How much there is to do. Every one of the `nodes` has a watch of its pods, as its kubelet would."""
+    """How much there is to do. Every one of the `nodes` has a watch of its pods, as its kubelet would; every one of the
+    `informers` watches all pods."""
 
     pods: int
     connections: int
     watchers: int
     nodes: int = 0
+    informers: int = 0
     stored: int = 0
 
 
@@ -70,7 +72,7 @@ class Connection(asyncio.Protocol):
             self.watching = True  # at least the head of the response has arrived
             if data.startswith(b"HTTP/1.1 ") and (not data.startswith(b"HTTP/1.1 200") or b'"type":"ERROR"' in data):
                 self.refusal = data[-500:].decode(errors="replace")
-            if self.marker in data:
+            if self.marker and self.marker in data:
                 self.arrivals.append(time.perf_counter())
             return
         self._data += data
@@ -98,6 +100,13 @@ class Connection(asyncio.Protocol):
     def send(self, request: bytes) -> None:
         assert self._transport is not None
         self._transport.write(request)
+
+    async def ask_in_time(self, request: bytes) -> bytes:
+        try:
+            async with asyncio.timeout(_STALL):
+                return await self.ask(request)
+        except TimeoutError:
+            raise click.ClickException(f"the server has not answered a request for {_STALL:.0f} s") from None
 
     async def ask(self, request: bytes) -> bytes:
         if self.lost:
@@ -154,8 +163,14 @@ class Bench:
 
         found: list[Connection] = []
         for first in range(0, len(streams), 100):  # a server limits the handshakes that are under way
-            async with asyncio.timeout(_STALL):
-                found += await asyncio.gather(*map(one, streams[first : first + 100]))
+            try:
+                async with asyncio.timeout(_STALL):
+                    found += await asyncio.gather(*map(one, streams[first : first + 100]))
+            except TimeoutError:
+                raise click.ClickException(
+                    f"the server accepts no more than {len(found)} of {len(streams)} connections: the next ones were not "
+                    f"accepted within {_STALL:.0f} s"
+                ) from None
         return found
 
     def close(self) -> None:
@@ -204,7 +219,7 @@ class Bench:
         `paths` may name the nodes whose kubelets watch.
         """
         (lister,) = await self.open(1)
-        version = _VERSION.search(await lister.ask(self.request("GET", f"{_PODS}?limit=1")))
+        version = _VERSION.search(await lister.ask_in_time(self.request("GET", f"{_PODS}?limit=1")))
         after = version[1].decode() if version else "0"
         nodes = paths if isinstance(paths, Mapping) else {}
         streams = await self._open(
@@ -297,11 +312,15 @@ async def measure(bench: Bench, load: ServerLoad, meter: CpuMeter) -> dict[str, 
     if load.stored:
         result["stored"] = load.stored
         await _store(bench, pool, load)
-    of_nodes: list[Connection] = []
+    watches: list[Connection] = []
+    path = "/api/v1/pods?watch=1&allowWatchBookmarks=true"
     if load.nodes:
         result["nodes"] = load.nodes
-        path = "/api/v1/pods?watch=1&allowWatchBookmarks=true&fieldSelector=spec.nodeName%3D"
-        of_nodes = await bench.watch({f"{path}node-{n}": f"node-{n}" for n in range(1, load.nodes + 1)}, b"")
+        of_node = f"{path}&fieldSelector=spec.nodeName%3D"
+        watches += await bench.watch({f"{of_node}node-{n}": f"node-{n}" for n in range(1, load.nodes + 1)}, b"")
+    if load.informers:
+        result["informers"] = load.informers
+        watches += await bench.watch([path] * load.informers, b"")
     names = [f"bench-{number}" for number in range(load.pods)]
     creates = (bench.request("POST", _PODS, pod(name)) for name in names)
     result |= await meter.rate("creates", load.pods, bench.rate(pool, creates))
@@ -312,7 +331,7 @@ async def measure(bench: Bench, load: ServerLoad, meter: CpuMeter) -> dict[str, 
     lists = 200
     result |= await meter.rate("listsOf500", lists, bench.rate(pool[:4], (listing for _ in range(lists))))
     result |= await _fan_out(bench, pool[0], load.watchers, meter)
-    check_watches(of_nodes)
+    check_watches(watches)
     return {key: round(value, 1) if isinstance(value, float) else value for key, value in result.items()}
 
 
@@ -338,7 +357,7 @@ async def _fan_out(bench: Bench, writer: Connection, watchers: int, meter: CpuMe
             stream.arrivals = []
         started = time.perf_counter()
         body = pod(f"fan-{number}").replace(b'"bench"', b'"fan"')
-        await writer.ask(bench.request("POST", _PODS, body))
+        await writer.ask_in_time(bench.request("POST", _PODS, body))
         deadline = started + 5
         while not all(stream.arrivals for stream in streams) and time.perf_counter() < deadline:
             await asyncio.sleep(0.0005)
@@ -391,12 +410,15 @@ def server_process(directory: Path) -> Iterator[tuple[Path, int]]:
 @click.option("--connections", default=32, show_default=True, help="Number of concurrent clients.")
 @click.option("--watchers", default=100, show_default=True, help="Number of watchers that a write is delivered to.")
 @click.option("--nodes", default=0, show_default=True, help="Number of nodes whose pods are watched during writes.")
+@click.option("--informers", default=0, show_default=True, help="Number of watches of all pods during writes.")
 @click.option("--stored", default=0, show_default=True, help="Number of pods that are stored before.")
 @output_option("text", "json", default="text")
 @baseline_options
-def command(pods: int, connections: int, watchers: int, nodes: int, stored: int, output: str) -> Results:
+def command(
+    pods: int, connections: int, watchers: int, nodes: int, informers: int, stored: int, output: str
+) -> Results:
     """Measure creates, binds, gets and lists per second, and the delay from a write to its watchers."""
-    load = ServerLoad(pods, connections, watchers, nodes, stored)
+    load = ServerLoad(pods, connections, watchers, nodes, informers, stored)
     with (
         tempfile.TemporaryDirectory(prefix="wharf-bench-") as scratch,
         server_process(Path(scratch)) as (kubeconfig, process),
@@ -423,7 +445,7 @@ def run(kubeconfig: Path, load: ServerLoad, processes: Sequence[int] = ()) -> di
             async with asyncio.timeout(_LONGEST):
                 return await measure(bench, load, CpuMeter(processes))
         except TimeoutError:
-            raise click.ClickException("the server did not answer in time") from None
+            raise click.ClickException(f"the benchmark was not finished after {_LONGEST / 60:.0f} minutes") from None
         except OSError as error:
             raise click.ClickException(f"the server cannot be reached: {error}") from None
         finally:
