@@ -501,7 +501,11 @@ class RowValues:
     def _feasible_rows(self, accepted: Bools) -> Rows:
         """The same array while the same rows are feasible, so that plugins may cache what follows from it."""
         if self._feasible is None or not np.array_equal(accepted, self._feasible[0]):
-            self._feasible = (accepted.copy(), np.flatnonzero(accepted))
+            alive = self._tables.alive
+            if np.array_equal(accepted, alive):  # all shapes of which that is true share their rows
+                self._feasible = (accepted.copy(), self._tables.rows)
+            else:
+                self._feasible = (accepted.copy(), np.flatnonzero(accepted))
         return self._feasible[1]
 
     def _many_changed(self) -> None:

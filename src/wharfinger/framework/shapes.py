@@ -196,6 +196,7 @@ class Shapes:
 
     def __init__(self) -> None:
         self._by_key: dict[Any, Shape] = {}
+        self._last: tuple[Pod, str, Shape] | None = None  # pods of a workload come one after the other
         self._next = 0
 
     def __len__(self) -> int:
@@ -203,11 +204,15 @@ class Shapes:
 
     def of(self, pod: Pod, *, node_name: str = "") -> Shape:
         """The plain shape of a pod."""
+        last = self._last
+        if last is not None and last[1] == node_name and have_one_shape(last[0], pod):
+            return last[2]
         key = shape_key(pod, node_name=node_name)
         found = self._by_key.get(key)
         if found is None:
             metadata = msgspec.structs.replace(pod.metadata, annotations={})  # the key does not cover them
             found = self._new(key, Shape(self._next, _representative(pod, metadata, node_name)))
+        self._last = (pod, node_name, found)
         return found
 
     def extended(self, plain: Shape, pod: Pod, extra: Hashable) -> Shape:
@@ -227,6 +232,7 @@ class Shapes:
         return shape
 
     def _sweep(self) -> None:
+        self._last = None
         unused = [key for key, shape in self._by_key.items() if not shape.references]
         for key in unused[: max(len(unused) * 3 // 4, 1)]:
             del self._by_key[key]
