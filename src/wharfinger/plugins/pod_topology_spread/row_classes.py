@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from math import floor, log
 
 import numpy as np
-import numpy.typing as npt
 
 from wharfinger.framework.columns import Ints, Rows
 from wharfinger.framework.plugin import MAX_SCORE
@@ -50,7 +49,7 @@ class RowClasses:
             places += (np.minimum(of_rows, 0) if _is_node(domains) else of_rows) * self._width + self._width
             self._width *= size
         self._places = places.astype(np.uint8)  # [row]
-        self._classes: npt.NDArray[np.uint32] = np.zeros(0, dtype=np.uint32)  # [row]
+        self._classes: Ints = np.zeros(0, dtype=np.int64)  # [row]; what `take` need not convert first
         self._members: dict[int, int] = {}  # number of rows, by class
         self._scores: dict[int, int] = {}  # final scores, by class
         self._final: Ints | None = None  # [row]
@@ -118,7 +117,7 @@ class RowClasses:
         changes = counter.since(version) if version >= 0 else None
         if changes is None or len(changes) > self.MOST:
             classes = counter.counts.take(self._rows) * self._width + self._places
-            self._classes = classes.astype(np.uint32)  # there is one for each row and each shape of pods
+            self._classes = classes
             numbers = np.bincount(classes)
             present = np.flatnonzero(numbers)
             self._members = dict(zip(present.tolist(), numbers[present].tolist(), strict=True))
