@@ -6,8 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from wharfinger.api.encoded import of_kind
-from wharfinger.api.wording import counted, listed, object_name
+import msgspec
+
+from wharfinger.api.encoded import parts_of_kind
+from wharfinger.api.wording import counted, listed
 from wharfinger.cli.output import paint, table
 from wharfinger.system import ordered_systems
 
@@ -15,6 +17,34 @@ Document = dict[str, Any]
 _MANY = 40  # rows of a section; more are only counted
 _FEW = 10  # nodes; a cluster of more is summed up by pool and zone
 _NAMED, _NAMED_PENDING = 6, 3  # pods in a cell
+
+
+class _ListedMeta(msgspec.Struct, rename="camel", gc=False):
+    name: str = ""
+    namespace: str | None = None
+    deletion_timestamp: str | None = None
+
+
+class _ListedNode(msgspec.Struct, gc=False):
+    metadata: _ListedMeta
+
+
+class _ListedSpec(msgspec.Struct, rename="camel", gc=False):
+    node_name: str | None = None
+
+
+class _ListedStatus(msgspec.Struct, gc=False):
+    phase: str | None = None
+
+
+class _ListedPod(msgspec.Struct, gc=False):
+    metadata: _ListedMeta
+    spec: _ListedSpec = msgspec.field(default_factory=_ListedSpec)
+    status: _ListedStatus = msgspec.field(default_factory=_ListedStatus)
+
+    @property
+    def phase(self) -> str:
+        return "Terminating" if self.metadata.deletion_timestamp else self.status.phase or "Pending"
 
 
 def render(report: Document, *, everything: bool = False) -> str:
@@ -47,10 +77,13 @@ def _section(title: str, header: tuple[str, ...], rows: Sequence[tuple[Any, ...]
 
 
 def _nodes(objects: Sequence[Document], limit: int | None) -> str:
-    by_node: dict[str, list[tuple[str, str]]] = {node["metadata"]["name"]: [] for node in of_kind(objects, "Node")}
-    for pod in of_kind(objects, "Pod"):
-        node = (pod.get("spec") or {}).get("nodeName") or ""
-        by_node.setdefault(node, []).append((object_name(pod), _phase(pod)))
+    by_node: dict[str, list[tuple[str, str]]] = {
+        node.metadata.name: [] for node in parts_of_kind(objects, "Node", _ListedNode)
+    }
+    for pod in parts_of_kind(objects, "Pod", _ListedPod):
+        metadata = pod.metadata
+        name = f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
+        by_node.setdefault(pod.spec.node_name or "", []).append((name, pod.phase))
     elsewhere = by_node.pop("", [])
     total = sum(len(pods) for pods in by_node.values())
     rows = [(node, _phases(pods), _pod_names(pods)) for node, pods in by_node.items()]
@@ -87,12 +120,6 @@ def _utilisation(groups: Sequence[Document], everything: bool) -> str:
 def _phases(pods: Iterable[tuple[str, str]]) -> str:
     counted = Counter(phase for _, phase in pods)
     return ", ".join(f"{count} {phase}" for phase, count in sorted(counted.items())) or "empty"
-
-
-def _phase(pod: Document) -> str:
-    if (pod.get("metadata") or {}).get("deletionTimestamp"):
-        return "Terminating"
-    return str((pod.get("status") or {}).get("phase") or "Pending")
 
 
 def _pod_names(pods: Iterable[tuple[str, str]]) -> str:

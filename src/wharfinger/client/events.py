@@ -186,18 +186,22 @@ class EventRecorder:
         now = self._clock.now()
         if len(message) > MESSAGE_LIMIT:
             message = message[: MESSAGE_LIMIT - 4] + " ..."
-        about = (component, *[str(involved.get(name, "")) for name in _OBJECT_KEY])
-        key: tuple[str, ...] = (*about, type, reason, message)
-        if self._is_similar((*about, type, reason), message, now):
-            key = (*about, type, reason)
+        about = (component, *[str(involved.get(name, "")) for name in _OBJECT_KEY], type)
+        alike = (*about, reason)
+        if self._is_similar(alike, message, now):
+            event = self._recorded[alike]
             message = COMBINED + message
-        event = self._recorded[key]
+        else:
+            event = self._recorded[*alike, message]
         event.count += 1
         if event.count == 1:
             event.name, event.first = self._name(str(involved.get("name", "")), now), now
-        if not self._buckets[(*about, type)].take(now):
+        if not self._buckets[about].take(now):
             return
-        self._enqueue({**self._document(involved, type, reason, message, component, event, now), **more})
+        document = self._document(involved, type, reason, message, component, event, now)
+        if more:
+            document.update(more)
+        self._enqueue(document)
 
     def _is_similar(self, key: tuple[str, ...], message: str, now: float) -> bool:
         """Whether this message is combined with others of the same reason."""

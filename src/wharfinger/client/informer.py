@@ -84,14 +84,17 @@ class Index(Generic[T]):
         for key, item in self._objects.items():
             self._put(key, item)
 
-    def _put(self, key: ObjectKey, item: T) -> None:
+    def _put(self, key: ObjectKey, item: T, old: T | None = None) -> None:
+        """`old` is what `item` replaces."""
         new = tuple(self._keys_of(item))
+        if old is not None and new == tuple(self._keys_of(old)):
+            return  # as of most updates, and faster than a look-up
         before = self._keys.get(key, ())
         if new == before:
             return
-        for old in before:
-            if old not in new:
-                self._drop(old, key)
+        for each in before:
+            if each not in new:
+                self._drop(each, key)
         for each in new:
             self._found.setdefault(each, {})[key] = None
         if new:
@@ -395,7 +398,7 @@ class Informer(Generic[T]):
             self._tell_asking()
         for index in self._indexes.values():
             if index.used:
-                index._put(key, item)
+                index._put(key, item, old)
         if old is None:
             for on_add in self._on_add:
                 try:

@@ -36,7 +36,7 @@ class ListPage(msgspec.Struct, Generic[T], frozen=True):
     continue_token: str = ""
 
 
-class WatchEvent(msgspec.Struct, Generic[T], frozen=True):
+class WatchEvent(msgspec.Struct, Generic[T], frozen=True, gc=False):
     """`object` is None for bookmarks. `initial_events_end` marks the bookmark that ends the initial events of a
     watch-list."""
 

@@ -141,9 +141,11 @@ class StoreStream(LocalStream[T]):
         watch = self._watch
         if watch is None or self._ended:
             return ()
-        view = self._view
+        view, types = self._view, _TYPES
+        if view is None or view is dict:
+            return [self._shown(event) for event in watch.ready(most)]
         return [
-            WatchEvent(_TYPES[event.type], _decoded(stored, view), str(event.version))
+            WatchEvent(types[event.type], stored.view(view), str(event.version))
             if (stored := event.object) is not None
             else self._shown(event)
             for event in watch.ready(most)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
-_RARE = (200_000, 20, 100)  # thresholds of the three generations
+_RARE = (1_000_000, 20, 100)  # thresholds of the three generations
 
 
 @contextmanager

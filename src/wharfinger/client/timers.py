@@ -35,10 +35,10 @@ class LoopClock:
 
     def __init__(self, start: float, loop: asyncio.AbstractEventLoop) -> None:
         self._start = start - loop.time()
-        self._loop = loop
+        self._time = loop.time
 
     def now(self) -> float:
-        return self._start + self._loop.time()
+        return self._start + self._time()
 
 
 @contextmanager

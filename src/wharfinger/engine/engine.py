@@ -45,6 +45,7 @@ from wharfinger.engine.special_rows import feasible_rows
 from wharfinger.framework.events import ClusterEvent
 from wharfinger.framework.plugin import FailedAttempt, Plugin
 from wharfinger.framework.prebinding import Preparation, Write
+from wharfinger.framework.shapes import have_one_shape
 from wharfinger.framework.status import SUCCESS, Code, Status
 from wharfinger.framework.tables import EVERY_NAMESPACE, PodOnNode, Tables
 
@@ -117,8 +118,9 @@ class Engine:
         if pod.terminal or not pod.spec.node_name:
             self._remove(key)
             return
-        new = tables.record(pod, pod.spec.node_name)
         old = tables.pods.get(key)
+        shape = old.shape if old is not None and have_one_shape(old.pod, pod) else None
+        new = tables.record(pod, pod.spec.node_name, shape)
         if old is None:
             tables.add_pod(new)
         elif not tables.replace_pod(old, new):

@@ -81,6 +81,14 @@ class ScoreClasses:
         return self._finals[value]
 
 
+SPARSE = 32  # of rows without gaps, which are changed as one slice, only fewer than one in so many are picked out
+
+
+def gapless(rows: Rows) -> bool:
+    """Whether rows in order are a range, as where all nodes are feasible."""
+    return len(rows) > 1 and bool(rows[-1] - rows[0] == len(rows) - 1)
+
+
 _NOTHING: Ints = np.zeros(0, dtype=np.int64)
 
 
@@ -188,7 +196,10 @@ class NormalizedScorer:
         if final is before:
             return rows[:0], final[:0]
         difference = final - before
-        if 2 * np.count_nonzero(difference) >= len(rows):
+        changed = np.count_nonzero(difference)
+        if not changed:
+            return rows[:0], difference[:0]
+        if changed * (SPARSE if gapless(rows) else 2) >= len(rows):
             return rows, difference  # finding the others would take longer than adding nothing to them
-        where = np.flatnonzero(difference)
+        where = difference.nonzero()[0]
         return rows.take(where), difference.take(where)

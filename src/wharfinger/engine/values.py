@@ -16,7 +16,7 @@ import numpy as np
 from wharfinger.engine.cluster import ClusterScope
 from wharfinger.engine.cohort import CohortPlace, Cohorts
 from wharfinger.engine.front import DomainFronts, Front
-from wharfinger.engine.normalized import NormalizedScorer
+from wharfinger.engine.normalized import NormalizedScorer, gapless
 from wharfinger.engine.preparation import PreparedShape
 from wharfinger.engine.rows import REFUSED, SHIFT, RowParts
 from wharfinger.framework.columns import Bools, Flags, IntColumn, Ints, Rows, distinct
@@ -501,7 +501,11 @@ class RowValues:
     def _feasible_rows(self, accepted: Bools) -> Rows:
         """The same array while the same rows are feasible, so that plugins may cache what follows from it."""
         if self._feasible is None or not np.array_equal(accepted, self._feasible[0]):
-            self._feasible = (accepted.copy(), np.flatnonzero(accepted))
+            alive = self._tables.alive
+            if np.array_equal(accepted, alive):  # all shapes of which that is true share their rows
+                self._feasible = (accepted.copy(), self._tables.rows)
+            else:
+                self._feasible = (accepted.copy(), np.flatnonzero(accepted))
         return self._feasible[1]
 
     def _many_changed(self) -> None:
@@ -512,7 +516,7 @@ class RowValues:
 
     def _write(self, rows: Rows, gained: Ints | np.int64) -> None:
         """Adds to the scores of feasible rows, which are in order."""
-        if len(rows) > 1 and rows[-1] - rows[0] == len(rows) - 1:  # without gaps, as where all nodes are feasible
+        if gapless(rows):
             within = slice(rows[0], rows[-1] + 1)
             self._cluster_base.view[within] += gained
             self.value.view[within] += gained << SHIFT

@@ -8,7 +8,9 @@ from collections import Counter
 
 from wharfinger.api.views import Node, Pod
 
-_NO_NETWORK = ipaddress.IPv4Network("10.0.0.0/24")  # until a node is known
+_NO_NETWORK: ipaddress.IPv4Network | ipaddress.IPv6Network = ipaddress.IPv4Network(
+    "10.0.0.0/24"
+)  # until a node is known
 
 
 class PodAddresses:
@@ -48,7 +50,8 @@ class _AddressPool:
         self.held: dict[str, str] = {}  # by pod UID
         self._used: Counter[str] = Counter()
         self._cidr = ""
-        self._network: ipaddress.IPv4Network | ipaddress.IPv6Network = _NO_NETWORK
+        self._base = _NO_NETWORK.network_address
+        self._base_number = int(_NO_NETWORK.network_address)
         self._size = 0  # number of addresses
         self._first = 1  # every lower address is in use
 
@@ -56,21 +59,23 @@ class _AddressPool:
         cidr = node.spec.pod_cidr or _default_cidr(node.metadata.name)
         if cidr != self._cidr:
             self._cidr, self._first = cidr, 1
-            self._network = ipaddress.ip_network(cidr, strict=False)
-            self._size = self._network.num_addresses
+            network = ipaddress.ip_network(cidr, strict=False)
+            self._base, self._base_number = network.network_address, int(network.network_address)
+            self._size = network.num_addresses
         size, used = self._size, self._used
         while self._first < size and used.get(address := self._address(self._first)):
             self._first += 1
         if self._first >= size:
             address = self._address(0)  # an exhausted range hands out its network address repeatedly
+        else:
+            self._first += 1
         self.take(uid, address)
         return address
 
     def _address(self, number: int) -> str:
-        base = self._network.network_address
-        if base.version == 6:
-            return str(base + number)
-        value = int(base) + number  # many times as fast as an `IPv4Address`
+        if self._base.version == 6:
+            return str(self._base + number)
+        value = self._base_number + number  # many times as fast as an `IPv4Address`
         return f"{value >> 24}.{value >> 16 & 255}.{value >> 8 & 255}.{value & 255}"
 
     def take(self, uid: str, address: str) -> None:

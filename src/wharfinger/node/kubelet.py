@@ -57,6 +57,14 @@ def is_down(node: Node) -> bool:
     return is_true(node.metadata.annotations.get(DOWN))
 
 
+class _KnownNode(msgspec.Struct, frozen=True, gc=False):
+    """What follows from a node, until it changes."""
+
+    node: Node
+    running: bool  # whether its kubelet works
+    host_ip: str
+
+
 class Kubelets(Controller[ObjectKey]):
     name = "kubelet"
     workers = 16
@@ -81,7 +89,7 @@ class Kubelets(Controller[ObjectKey]):
         self._by_node = index_by_node(self._pods)
         self._admitted: dict[str, float] = {}  # pod UID to time, for admitted pods without a start time in their status
         self._usage: dict[str, NodeUsage] = {}  # by node
-        self._known: dict[str, tuple[Node, bool]] = {}  # by name: whether a node's kubelet works
+        self._known: dict[str, _KnownNode] = {}  # by name
         self._addresses = PodAddresses()
         found = (system.allocated_resources(informers) for system in systems())
         self._allocated = tuple(each for each in found if each is not None)
@@ -92,7 +100,10 @@ class Kubelets(Controller[ObjectKey]):
     async def reconcile(self, key: ObjectKey) -> None:
         pod = self._pods.get(key[1], key[0])
         node = self._nodes.get(pod.spec.node_name) if pod is not None and pod.spec.node_name else None
-        if pod is None or node is None or not self._running(node):
+        if pod is None or node is None:
+            return
+        known = self._about(node)
+        if not known.running:
             return
         now = self._clock.now()
         waiting = not pod.status.start_time and not pod.terminating and not pod.terminal
@@ -108,7 +119,7 @@ class Kubelets(Controller[ObjectKey]):
                 message = f"Pod was rejected: Predicate NodePorts failed: {PORTS_TAKEN}"
                 await self._write(pod, lifecycle.rejected(pod, "NodePorts", message, now))
                 return
-            self._node_usage(node).add(pod.metadata.uid, requested)
+            self._usage_of(node.metadata.name).add(pod.metadata.uid, requested)
             bound_at = self._admitted[pod.metadata.uid] = now
         elif bound_at > now:
             bound_at = self._admitted[pod.metadata.uid] = (
@@ -122,7 +133,7 @@ class Kubelets(Controller[ObjectKey]):
             startup=self._startup,
             now=now,
             pod_ip=self._addresses.allocate(pod, node) if waiting and not pod.spec.host_network else "",
-            host_ip=_host_ip(node),
+            host_ip=known.host_ip,
         )
         if step.delete:
             await self._delete(pod)
@@ -135,13 +146,12 @@ class Kubelets(Controller[ObjectKey]):
         if step.wait is not None:
             self.queue.add_after(key, step.wait, background=step.background)
 
-    def _running(self, node: Node) -> bool:
-        """Whether the kubelet of the node works; the answer is kept until the node changes."""
+    def _about(self, node: Node) -> _KnownNode:
         name = node.metadata.name
         known = self._known.get(name)
-        if known is None or known[0] is not node:
-            known = self._known[name] = (node, self._managed.running(node))
-        return known[1]
+        if known is None or known.node is not node:
+            known = self._known[name] = _KnownNode(node, self._managed.running(node), _host_ip(node))
+        return known
 
     def _ports_taken(self, pod: Pod) -> bool:
         """Whether another pod of the node, admitted before, uses one of its host ports."""
@@ -156,10 +166,13 @@ class Kubelets(Controller[ObjectKey]):
 
     def _insufficient(self, pod: Pod, node: Node, requested: Amounts) -> InsufficientResource | None:
         allocated = {name for each in self._allocated for name in each(node.metadata.name)}
-        return self._node_usage(node).insufficient(pod.metadata.uid, requested, node, allocated)
+        return self._usage_of(node.metadata.name).insufficient(pod.metadata.uid, requested, node, allocated)
 
-    def _node_usage(self, node: Node) -> NodeUsage:
-        return self._usage.setdefault(node.metadata.name, NodeUsage())
+    def _usage_of(self, node: str) -> NodeUsage:
+        found = self._usage.get(node)
+        if found is None:
+            found = self._usage[node] = NodeUsage()
+        return found
 
     def _resize(self, pod: Pod, node: Node, now: float) -> Document | None:
         """Applies a resize that fits; otherwise the condition PodResizePending says why it does not."""
@@ -208,7 +221,7 @@ class Kubelets(Controller[ObjectKey]):
             self._forget(pod)
         elif pod.status.start_time:
             self._admitted.pop(pod.metadata.uid, None)
-            self._usage.setdefault(pod.spec.node_name, NodeUsage()).add(pod.metadata.uid, requests(pod))
+            self._usage_of(pod.spec.node_name).add(pod.metadata.uid, requests(pod))
             self._addresses.observe(pod)
 
     def _forget(self, pod: Pod) -> None:

@@ -71,6 +71,11 @@ class SchedulingQueue:
         return self._pods.get(key)
 
     @property
+    def unschedulable(self) -> int:
+        """How many pods wait for an event, gated ones included."""
+        return len(self._unschedulable)
+
+    @property
     def active(self) -> int:
         """About how many pods are active; stale entries are counted, too."""
         return len(self._active)
@@ -163,6 +168,8 @@ class SchedulingQueue:
     ) -> int:
         """Retries pods that these plugins refused, where the event `helps`; returns how many. `only` are the pods to
         consider, if not all."""
+        if not self._unschedulable:
+            return 0
         woken = 0
         for plugin in plugins:
             filed = self._by_plugin.get(plugin, {})

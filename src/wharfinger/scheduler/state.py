@@ -189,7 +189,7 @@ class SchedulingState:
             return
         if event.kind == NODE and event.action is Action.ADD:
             self.queue.wake((NEEDS_NODES,), lambda pod, plugin: True, now)
-        plugins = self._listeners.of(event)
+        plugins = self._listeners.of(event) if self.queue.unschedulable else ()
         if plugins:
             wakes = self._listeners.wakes
             only = self._listeners.concerned(event)

@@ -50,6 +50,11 @@ class StoredObject(msgspec.Struct, gc=False, eq=False, weakref=False):
     _labels: Mapping[str, str] | None = None
     _fields: tuple[str, ...] | None = None
     _forms: dict[Any, Any] | None = None  # views by type, and other served versions by apiVersion
+    # The views that nearly all objects have, outside of the dictionary, which takes more room than they: the first that was
+    # asked for, and the metadata, which the garbage collector reads.
+    _viewed: Any = None
+    _view: Any = None
+    _metadata: Metadata | None = None
 
     @property
     def data(self) -> bytes:
@@ -70,12 +75,21 @@ class StoredObject(msgspec.Struct, gc=False, eq=False, weakref=False):
 
     def view(self, as_type: type[T]) -> T:
         """A typed view, decoded once for all watchers."""
+        if self._viewed is as_type:
+            found: T = self._view
+            return found
+        if as_type is Metadata:
+            if self._metadata is None:
+                self._metadata = self._decoded(Metadata)
+            return cast("T", self._metadata)
+        if self._viewed is None:
+            self._viewed, self._view = as_type, self._decoded(as_type)
+            return cast("T", self._view)
         if self._forms is None:
             self._forms = {}
-        found = self._forms.get(as_type)
-        if found is None:
-            found = self._forms[as_type] = self._decoded(as_type)
-        return cast("T", found)
+        if as_type not in self._forms:
+            self._forms[as_type] = self._decoded(as_type)
+        return cast("T", self._forms[as_type])
 
     def _decoded(self, as_type: type[Any]) -> Any:
         content = self.content
@@ -88,7 +102,7 @@ class StoredObject(msgspec.Struct, gc=False, eq=False, weakref=False):
         return decode(self.data, as_type)
 
     def drop_forms(self) -> None:
-        self._forms = None
+        self._forms = self._viewed = self._view = self._metadata = None
 
     def at_version(self, version: int) -> StoredObject:
         """The same content with a later version, as watches report a deleted object."""

@@ -4,7 +4,6 @@ node and the token volume, and equal statuses but for the address. A view with p
 from __future__ import annotations
 
 import re
-from copy import copy
 from sys import intern
 from typing import TypeVar
 
@@ -147,7 +146,7 @@ def with_identity(metadata: ObjectMeta, name: str, uid: str, version: int) -> Ob
 def with_node(spec: PodSpec, name: str) -> PodSpec:
     if spec.node_name == name:
         return spec
-    own = copy(spec)
+    own: PodSpec = spec.__copy__()  # type: ignore[attr-defined]  # of all structs
     force_setattr(own, "node_name", name)
     return own
 
@@ -155,7 +154,7 @@ def with_node(spec: PodSpec, name: str) -> PodSpec:
 def with_address(status: PodStatus, address: str) -> PodStatus:
     if status.pod_ip == address:
         return status
-    own = copy(status)
+    own: PodStatus = status.__copy__()  # type: ignore[attr-defined]
     force_setattr(own, "pod_ip", address)
     force_setattr(
         own, "pod_ips", tuple([PodIP(address) if each.ip == status.pod_ip else each for each in status.pod_ips])

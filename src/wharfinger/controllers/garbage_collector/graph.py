@@ -59,7 +59,7 @@ class Graph:
         uid, owners = item.metadata.uid, item.metadata.owner_references
         before = self._entries.get(uid)
         if before is not None:
-            if before.resource == resource and before.owners == owners:
+            if (before.resource is resource or before.resource == resource) and before.owners == owners:
                 before.object = item
                 return None, before
             self._unlink(before)

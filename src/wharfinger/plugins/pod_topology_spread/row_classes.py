@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from math import floor, log
 
 import numpy as np
-import numpy.typing as npt
 
 from wharfinger.framework.columns import Ints, Rows
 from wharfinger.framework.plugin import MAX_SCORE
@@ -35,7 +34,11 @@ class RowClasses:
         """`codes` are those of the rows and `numbers` the numbers of domains, both by constraint."""
         self._rows = rows
         self._soft = soft
-        self._weights = [log(number + 2) for number in numbers]
+        self._parts = [
+            (_is_node(each), log(number + 2), each.constraint.max_skew - 1)
+            for each, number in zip(soft, numbers, strict=True)
+        ]
+        self._places_known: dict[int, list[tuple[int, int]]] = {}  # by place: see `_domains_of`
         self._counter = next(each.counter for each in soft if each.constraint.topology_key == HOSTNAME)
         self._version = -1
         # Of domains that are nodes, a place has only whether there is one.
@@ -46,7 +49,7 @@ class RowClasses:
             places += (np.minimum(of_rows, 0) if _is_node(domains) else of_rows) * self._width + self._width
             self._width *= size
         self._places = places.astype(np.uint8)  # [row]
-        self._classes: npt.NDArray[np.uint32] = np.zeros(0, dtype=np.uint32)  # [row]
+        self._classes: Ints = np.zeros(0, dtype=np.int64)  # [row]; what `take` need not convert first
         self._members: dict[int, int] = {}  # number of rows, by class
         self._scores: dict[int, int] = {}  # final scores, by class
         self._final: Ints | None = None  # [row]
@@ -71,29 +74,39 @@ class RowClasses:
         moved = self._catch_up()
         if len(self._members) > self.MOST:
             return None
-        raw = {each: self._raw(each) for each in self._members}
-        largest, smallest = max(raw.values()), min(raw.values())
+        sums = [() if part[0] else each.sums.tolist() for part, each in zip(self._parts, self._soft, strict=True)]
+        raw = [self._raw(each, sums) for each in self._members]
+        largest, smallest = max(raw), min(raw)
         scores = {
             each: (largest + smallest - score) * MAX_SCORE // largest if largest else MAX_SCORE
-            for each, score in raw.items()
+            for each, score in zip(self._members, raw, strict=True)
         }
         if self._final is None or moved or scores != self._scores:
-            by_class: Ints = np.zeros(max(scores) + 1, dtype=np.int64)
+            by_class = [0] * (max(scores) + 1)
             for each, score in scores.items():
                 by_class[each] = score
-            self._scores, self._final = scores, by_class.take(self._classes)
+            self._scores, self._final = scores, np.array(by_class, dtype=np.int64).take(self._classes)
         return self._final
 
-    def _raw(self, row_class: int) -> int:
-        """The raw score of the rows of a class, added up in the order of the constraints."""
+    def _raw(self, row_class: int, sums: Sequence[Sequence[int]]) -> int:
+        """The raw score of the rows of a class, added up in the order of the constraints; `sums` are the pods by constraint
+        and domain."""
         count, place = divmod(row_class, self._width)
         total = 0.0
-        for domains, weight, size in zip(self._soft, self._weights, self._sizes, strict=True):
-            place, code = divmod(place, size)
-            if code:  # 0: a row without the key
-                number = count if _is_node(domains) else int(domains.sums[code - 1])
-                total += number * weight + (domains.constraint.max_skew - 1)
+        for index, domain in self._places_known.get(place) or self._domains_of(place):
+            is_node, weight, skew = self._parts[index]
+            total += (count if is_node else sums[index][domain]) * weight + skew
         return rounded(total)
+
+    def _domains_of(self, place: int) -> list[tuple[int, int]]:
+        """The constraints whose key rows of this place have, with the domain of each."""
+        found, rest = [], place
+        for index, size in enumerate(self._sizes):
+            rest, code = divmod(rest, size)
+            if code:  # 0: a row without the key
+                found.append((index, code - 1))
+        self._places_known[place] = found
+        return found
 
     def _catch_up(self) -> bool:
         """Moves rows whose pods have come or gone to other classes; returns whether there are some."""
@@ -104,14 +117,14 @@ class RowClasses:
         changes = counter.since(version) if version >= 0 else None
         if changes is None or len(changes) > self.MOST:
             classes = counter.counts.take(self._rows) * self._width + self._places
-            self._classes = classes.astype(np.uint32)  # there is one for each row and each shape of pods
+            self._classes = classes
             numbers = np.bincount(classes)
             present = np.flatnonzero(numbers)
             self._members = dict(zip(present.tolist(), numbers[present].tolist(), strict=True))
             return True
         moved = False
         for row, amount in changes:
-            index = int(np.searchsorted(self._rows, row))
+            index = int(self._rows.searchsorted(row))
             if index < len(self._rows) and self._rows[index] == row:
                 self._move(index, amount)
                 moved = True
