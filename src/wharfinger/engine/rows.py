@@ -93,34 +93,25 @@ class RowScope:
             total += scores if weight == 1 else scores * weight
 
 
-class RowParts:
-    """What node scope and row scope say about each row, apart from scores that are normalized."""
+class NodeParts:
+    """What node scope says about each row, apart from scores that are normalized."""
 
-    def __init__(self, tables: Tables, prepared: PreparedShape) -> None:
+    def __init__(self, tables: Tables, filters: Sequence[Prepared], scorers: Sequence[tuple[Prepared, int]]) -> None:
+        """The filters, and the scorers with their weights, are those of node scope."""
         self._tables = tables
-        filters = [each for _, each in prepared.filters]
-        plain = [each for each in prepared.scorers if not each.prepared.normalizes]
-        self._node_filters = [each for each in filters if each.scope is Scope.NODE]
-        self._node_scorers = [(each.prepared, each.weight) for each in plain if each.prepared.scope is Scope.NODE]
-        self.scope = RowScope(
-            tables,
-            [each for each in filters if each.scope is Scope.ROW],
-            [(each.prepared, each.weight) for each in plain if each.prepared.scope is Scope.ROW],
-        )
+        self._node_filters = filters
+        self._node_scorers = scorers
         self.allocate(0)
 
     def allocate(self, size: int) -> None:
         """Everything is to be evaluated."""
         self.node_accepts = Flags(size)
-        self.row_accepts = Flags(size)
-        self.node_base = self._tables.zeros  # scores of node scope
-        self.base = IntColumn(size)  # scores of node and row scope
-        self.nodes_accept = False  # whether filters of node scope accept all rows
-        self.nodes_score = False  # whether scores of node scope are not all zero
-        self._unsettled = -1  # position of the pod log after which rows were left out; -1: none were
+        self.node_base = self._tables.zeros  # scores
+        self.nodes_accept = False  # whether filters accept all rows
+        self.nodes_score = False  # whether scores are not all zero
 
     def evaluate_nodes(self, rows: Rows) -> Rows:
-        """Evaluates node scope; returns those of the rows that have a node."""
+        """Evaluates rows; returns those of them that have a node."""
         tables = self._tables
         alive = tables.alive[rows]
         self.node_accepts.view[rows] = alive
@@ -141,6 +132,34 @@ class RowParts:
         self.nodes_score = self.node_base is not tables.zeros
         return rows
 
+    def size(self) -> int:
+        """The bytes that this takes."""
+        return len(self.node_accepts.cells) * (9 if self.nodes_score else 1)
+
+
+class RowParts(NodeParts):
+    """What node scope and row scope say about each row, apart from scores that are normalized."""
+
+    def __init__(self, tables: Tables, prepared: PreparedShape) -> None:
+        filters = [each for _, each in prepared.filters]
+        plain = [(each.prepared, each.weight) for each in prepared.scorers if not each.prepared.normalizes]
+        self.scope = RowScope(
+            tables,
+            [each for each in filters if each.scope is Scope.ROW],
+            [each for each in plain if each[0].scope is Scope.ROW],
+        )
+        super().__init__(
+            tables,
+            [each for each in filters if each.scope is Scope.NODE],
+            [each for each in plain if each[0].scope is Scope.NODE],
+        )
+
+    def allocate(self, size: int) -> None:
+        super().allocate(size)
+        self.row_accepts = Flags(size)
+        self.base = IntColumn(size)  # scores of node and row scope
+        self._unsettled = -1  # position of the pod log after which rows were left out; -1: none were
+
     def evaluate_rows(self, rows: Rows) -> tuple[Bools, Ints]:
         """Evaluates row scope; returns the verdicts and scores of both scopes."""
         accepts = self.scope.accepts(rows)
@@ -151,9 +170,7 @@ class RowParts:
         return accepts & self.node_accepts.view.take(rows), base
 
     def size(self) -> int:
-        """The bytes that this takes."""
-        columns = 1 if self.node_base is self._tables.zeros else 2
-        return len(self.row_accepts.cells) * (2 + columns * 8)
+        return super().size() + len(self.row_accepts.cells) * 9
 
     def leave_out(self, position: int) -> None:
         """Row scope is not evaluated for the rows that changed after a position of the pod log, until `settle`."""
