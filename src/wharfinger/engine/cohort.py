@@ -12,7 +12,7 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 
 from wharfinger.engine.rows import REFUSED, SHIFT, RowParts, RowScope
-from wharfinger.framework.columns import Floats, IntColumn, Ints, Rows
+from wharfinger.framework.columns import IntColumn, Ints, Rows
 from wharfinger.framework.joint import JointAnswers
 from wharfinger.framework.tables import Tables
 
@@ -51,7 +51,7 @@ class Cohort:
         self._joint: list[
             tuple[JointAnswers, bool, int]
         ] = []  # with whether they filter, and the weight of their scores
-        self._constants: Floats = np.zeros(0)  # [member]
+        self._constants: Ints = np.zeros(0, dtype=np.int64)  # [member]
         self._possible = False
         self._node_position = -1
         self._start = self._done = -1  # positions of the log between which the rows are known
@@ -128,24 +128,24 @@ class Cohort:
             (type(answers).jointly([scope.parts[index][0] for scope in scopes]), filters, weight)
             for index, (answers, filters, weight) in enumerate(scopes[0].parts)
         ]
-        self._constants = np.array([each.constant for each in self._members], dtype=np.float64)
+        self._constants = np.array([each.constant for each in self._members], dtype=np.int64)
         self._possible = all(each.possible() for each, _, _ in self._joint)
 
     def _evaluate(self, rows: list[int]) -> None:
         tables, number = self._tables, len(self._members)
         tables.work.rows += len(rows) * number
-        total: Floats | None = None
+        values: Ints | None = None
         for each, _, weight in self._joint:
             if weight:
                 part = each.scores(rows)
                 if weight != 1:
                     part *= weight
-                total = part if total is None else np.add(total, part, out=total)
-        total = np.zeros((len(rows), number)) if total is None else total
-        total += self._constants
-        values = total.astype(np.int64)
+                values = part if values is None else np.add(values, part, out=values)
+        values = np.zeros((len(rows), number), dtype=np.int64) if values is None else values
+        values += self._constants
         values <<= SHIFT
-        values -= tables.tie_breaks.view[rows][:, None]
+        ties = tables.tie_breaks.cells
+        values -= np.array([ties[row] for row in rows])[:, None]
         for each, filters, _ in self._joint:
             accepted = each.accepts(rows) if filters else None
             if accepted is not None:

@@ -156,28 +156,49 @@ class RowParts(NodeParts):
 
     def allocate(self, size: int) -> None:
         super().allocate(size)
-        self.row_accepts = Flags(size)
-        self.base = IntColumn(size)  # scores of node and row scope
+        self.kept = False  # whether the columns are kept: they are needed only where values are combined again
+        self.row_accepts = Flags(0)
+        self.base = IntColumn(0)  # scores of node and row scope
         self._unsettled = -1  # position of the pod log after which rows were left out; -1: none were
 
     def evaluate_rows(self, rows: Rows) -> tuple[Bools, Ints]:
         """Evaluates row scope; returns the verdicts and scores of both scopes."""
         accepts = self.scope.accepts(rows)
-        self.row_accepts.view[rows] = accepts
         base = self.node_base.take(rows)
         self.scope.add_scores(rows, base)
-        self.base.view[rows] = base
+        if self.kept:
+            self.row_accepts.view[rows] = accepts
+            self.base.view[rows] = base
         return accepts & self.node_accepts.view.take(rows), base
+
+    def evaluate_all(self) -> tuple[Bools, Ints]:
+        """The verdicts and scores of both scopes for all rows, without keeping them. [row]"""
+        tables = self._tables
+        accepts, base = np.zeros(tables.capacity, dtype=np.bool_), np.zeros(tables.capacity, dtype=np.int64)
+        accepts[tables.rows], base[tables.rows] = self.evaluate_rows(tables.rows)
+        return accepts, base
+
+    def keep_all(self) -> tuple[Bools, Ints]:
+        """The same from columns that are kept from now on."""
+        if self.kept:
+            self._settle()
+        else:
+            self.kept = True
+            tables = self._tables
+            tables.work.rows += len(tables.row_of)
+            self.row_accepts, self.base = Flags(tables.capacity), IntColumn(tables.capacity)
+            self.evaluate_rows(tables.rows)
+        return self.node_accepts.view & self.row_accepts.view, self.base.view
 
     def size(self) -> int:
         return super().size() + len(self.row_accepts.cells) * 9
 
     def leave_out(self, position: int) -> None:
-        """Row scope is not evaluated for the rows that changed after a position of the pod log, until `settle`."""
-        if self._unsettled < 0:
+        """Row scope is not evaluated for the rows that changed after a position of the pod log, until it is needed."""
+        if self.kept and self._unsettled < 0:
             self._unsettled = position
 
-    def settle(self) -> None:
+    def _settle(self) -> None:
         """Evaluates the rows that were left out."""
         if self._unsettled < 0:
             return
