@@ -28,7 +28,17 @@ class RowScope:
     most nodes of a cluster are alike.
     """
 
-    __slots__ = ("_filters", "_inputs", "_memo", "_row_filters", "_row_scorers", "_scorers", "few", "parts")
+    __slots__ = (
+        "_filters",
+        "_memo",
+        "_row_filters",
+        "_row_scorers",
+        "_scorers",
+        "few",
+        "inputs",
+        "names_inputs",
+        "parts",
+    )
 
     def __init__(self, tables: Tables, filters: Sequence[Prepared], scorers: Sequence[tuple[Prepared, int]]) -> None:
         self._filters = filters
@@ -37,9 +47,11 @@ class RowScope:
         self._row_filters = [functions[each].refuses for each in filters]
         self._row_scorers = [(functions[each].score, weight) for each, weight in scorers]
         inputs = [each.inputs for each in functions.values()]
-        self._memo: dict[tuple[int, ...], tuple[bool, int]] | None = None if None in inputs else {}
+        self.names_inputs = None not in inputs
+        self._memo: dict[tuple[int, ...], tuple[bool, int]] | None = {} if self.names_inputs else None
         columns = {id(column): column for columns in inputs if columns is not None for column in columns}
-        self._inputs = [tables.sizes.cells, *(column.cells for column in columns.values())]
+        #: With `names_inputs`, the cells on which the results for a row depend.
+        self.inputs = [tables.sizes.cells, *(column.cells for column in columns.values())]
         self.few = FEW if self._memo is None else FEW_MEMOIZED
         #: All plugins, with whether they filter and the weight of their scores.
         self.parts = [
@@ -60,7 +72,7 @@ class RowScope:
         memo = self._memo
         if memo is None:
             return self._evaluate(row)
-        key = tuple(map(getitem, self._inputs, repeat(row)))
+        key = tuple(map(getitem, self.inputs, repeat(row)))
         found = memo.get(key)
         if found is None:
             found = memo[key] = self._evaluate(row)

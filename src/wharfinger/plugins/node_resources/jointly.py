@@ -48,7 +48,7 @@ class JointResources(JointAnswers):
 
     def _fits(self, free: Iterable[Sequence[int]]) -> bool:
         """Whether what is free of each resource is enough for every shape, [resource][row]."""
-        return all([min(amounts) >= most for amounts, most in zip(free, self._most, strict=True)])
+        return all(min(amounts) >= most for amounts, most in zip(free, self._most, strict=True))
 
 
 class JointLeast(JointResources):
@@ -59,7 +59,9 @@ class JointLeast(JointResources):
         self._scaled = self._amounts * MAX_SCORE
         weights = [each.weight for each in self._resources]
         self._total_weight = np.array(float(sum(weights)))
-        self._weights: Floats | None = None if set(weights) == {1} else np.array(weights, dtype=np.float64)[:, None, None]
+        self._weights: Floats | None = (
+            None if set(weights) == {1} else np.array(weights, dtype=np.float64)[:, None, None]
+        )
 
     def scores(self, rows: Sequence[int]) -> Ints:
         capacities = [[has[row] for row in rows] for has, _ in self._cells]
@@ -138,7 +140,9 @@ class JointBalance(JointResources):
         return scores
 
 
-def _evenness(used: Iterable[int], other_used: Iterable[int], capacities: Iterable[int], others: Iterable[int]) -> list[int]:
+def _evenness(
+    used: Iterable[int], other_used: Iterable[int], capacities: Iterable[int], others: Iterable[int]
+) -> list[int]:
     """Without the pod, by row."""
     return [
         int((1 - abs((min(amount / capacity, 1.0) - min(other_amount / other, 1.0)) / 2)) * 100.0)
