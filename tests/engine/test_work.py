@@ -73,15 +73,16 @@ def test_the_engine_starts_in_a_cluster_with_running_pods() -> None:
     assert (found["nodes"], found["running"], found["unplaced"]) == (20, 600, 0)
 
 
-def test_answers_for_plain_shapes_take_eighteen_bytes_for_each_row() -> None:
-    """The values, the scores and two verdicts. Everything else is only kept where it differs between rows."""
+def test_answers_for_plain_shapes_take_nine_bytes_for_each_row() -> None:
+    """The values and the verdicts of node scope. Everything else is only kept where it differs between rows or is needed
+    again."""
     engine = Engine()
     for document in WORKLOADS["SchedulingBasic"].node_documents(NODES):
         engine.set_node(view(document, Node))
     pod = view(next(WORKLOADS["SchedulingBasic"].measured_documents(1)), Pod)
     place(engine, pod)
     answers = engine.profile(pod).answers_for(pod)
-    assert answers.size() == Answers.BASE + 18 * engine.tables.capacity
+    assert answers.size() == Answers.BASE + 9 * engine.tables.capacity
 
 
 def test_answers_may_take_more_memory_in_larger_clusters() -> None:
@@ -99,7 +100,7 @@ def test_some_answers_are_kept_where_pods_of_too_many_shapes_come_in_turn() -> N
     for document in WORKLOADS["ManyShapes"].node_documents(NODES):
         engine.set_node(view(document, Node))
     pods = [view(document, Pod) for document in WORKLOADS["ManyShapes"].measured_documents(60)]
-    engine.profile(pods[0]).memory_limit = 40 * (Answers.BASE + 18 * engine.tables.capacity)
+    engine.profile(pods[0]).memory_limit = 40 * (Answers.BASE + 9 * engine.tables.capacity)
     for pod in pods * 3:
         engine.schedule(pod)
     rebuilt = engine.tables.work.rebuilt
@@ -114,7 +115,7 @@ def test_the_answers_used_longest_ago_are_dropped_when_all_take_too_much() -> No
         engine.set_node(view(document, Node))
     pods = [view(document, Pod) for document in WORKLOADS["ManyShapes"].measured_documents(60)]
     profile = engine.profile(pods[0])
-    profile.memory_limit = 20 * (Answers.BASE + 18 * engine.tables.capacity)
+    profile.memory_limit = 20 * (Answers.BASE + 9 * engine.tables.capacity)
     for number, pod in enumerate(pods):
         engine.schedule(pod)
         engine.schedule(pods[0])

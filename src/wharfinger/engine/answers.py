@@ -34,7 +34,8 @@ class Answers:
 
     def size(self) -> int:
         """The bytes that the answers take, approximately."""
-        return self.BASE + self.values.size() + sum(each.size() for each in self.candidates.values())
+        favoured = 0 if self.favoured is None else self.favoured.size()
+        return self.BASE + self.values.size() + favoured + sum(each.size() for each in self.candidates.values())
 
     def close(self) -> None:
         """The answers are dropped."""

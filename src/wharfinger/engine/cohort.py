@@ -12,7 +12,7 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 
 from wharfinger.engine.rows import REFUSED, SHIFT, RowParts, RowScope
-from wharfinger.framework.columns import Floats, IntColumn, Ints, Rows
+from wharfinger.framework.columns import Bools, IntColumn, Ints, Rows
 from wharfinger.framework.joint import JointAnswers
 from wharfinger.framework.tables import Tables
 
@@ -44,6 +44,7 @@ class Cohort:
     FALLEN_BEHIND = 32  # with more rows to evaluate than these, other shapes are asked most of the time
     LENGTH = 2048  # rows whose values are kept; a member that is not asked while half as many change leaves
     MOST = 512  # members
+    KNOWN = 1024  # results by inputs that are kept; if fewer rows are found among them, that does not pay
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
@@ -51,8 +52,12 @@ class Cohort:
         self._joint: list[
             tuple[JointAnswers, bool, int]
         ] = []  # with whether they filter, and the weight of their scores
-        self._constants: Floats = np.zeros(0)  # [member]
+        self._constants: Ints = np.zeros(0, dtype=np.int64)  # [member]
         self._possible = False
+        #: By the cells of the inputs: the scores for each member, and who accepts; None: all do. None if rows differ too much.
+        self._known: dict[tuple[int, ...], tuple[Ints, Bools | None]] | None = None
+        self._inputs: Sequence[Sequence[int]] = ()
+        self._hits = 0  # rows that were found there
         self._node_position = -1
         self._start = self._done = -1  # positions of the log between which the rows are known
         self._rows: Rows = np.zeros(self.LENGTH, dtype=np.int64)  # [position]
@@ -128,29 +133,60 @@ class Cohort:
             (type(answers).jointly([scope.parts[index][0] for scope in scopes]), filters, weight)
             for index, (answers, filters, weight) in enumerate(scopes[0].parts)
         ]
-        self._constants = np.array([each.constant for each in self._members], dtype=np.float64)
+        self._constants = np.array([each.constant for each in self._members], dtype=np.int64)
         self._possible = all(each.possible() for each, _, _ in self._joint)
+        self._inputs, self._hits = scopes[0].inputs, 0
+        alike = all(each.names_inputs and _same(each.inputs, self._inputs) for each in scopes)
+        self._known = {} if alike else None
 
     def _evaluate(self, rows: list[int]) -> None:
-        tables, number = self._tables, len(self._members)
-        tables.work.rows += len(rows) * number
-        total: Floats | None = None
-        for each, _, weight in self._joint:
+        found = self._results(rows)
+        ties = self._tables.tie_breaks.cells
+        values: Ints = np.array([scores for scores, _ in found])
+        values -= np.array([ties[row] for row in rows])[:, None]
+        for index, (_, accepted) in enumerate(found):
+            if accepted is not None:
+                values[index, ~accepted] = REFUSED
+        self._keep(rows, values)
+
+    def _results(self, rows: Sequence[int]) -> Sequence[tuple[Ints, Bools | None]]:
+        """The scores of each row as in values, and which members accept it. Rows that are equal in everything that the members
+        read are evaluated once."""
+        known = self._known
+        if known is None:
+            return self._evaluate_jointly(rows)
+        inputs = self._inputs
+        keys = [tuple([cells[row] for cells in inputs]) for row in rows]
+        new = {key: row for key, row in zip(keys, rows, strict=True) if key not in known}
+        if new:
+            known |= zip(new, self._evaluate_jointly(list(new.values())), strict=True)
+        found = [known[key] for key in keys]
+        self._hits += len(rows) - len(new)
+        if len(known) > self.KNOWN:
+            self._known = {} if self._hits > len(known) else None
+            self._hits = 0
+        return found
+
+    def _evaluate_jointly(self, rows: Sequence[int]) -> Sequence[tuple[Ints, Bools | None]]:
+        number = len(self._members)
+        self._tables.work.rows += len(rows) * number
+        total: Ints = np.zeros((len(rows), number), dtype=np.int64)
+        total += self._constants
+        accepted: Bools | None = None
+        for each, filters, weight in self._joint:
             if weight:
                 part = each.scores(rows)
                 if weight != 1:
                     part *= weight
-                total = part if total is None else np.add(total, part, out=total)
-        total = np.zeros((len(rows), number)) if total is None else total
-        total += self._constants
-        values = total.astype(np.int64)
-        values <<= SHIFT
-        values -= tables.tie_breaks.view[rows][:, None]
-        for each, filters, _ in self._joint:
-            accepted = each.accepts(rows) if filters else None
-            if accepted is not None:
-                values[~accepted] = REFUSED
-        self._keep(rows, values)
+                total += part
+            passed = each.accepts(rows) if filters else None
+            if passed is not None:
+                accepted = passed if accepted is None else accepted & passed
+        total <<= SHIFT
+        return [
+            (total[index], None if accepted is None or accepted[index].all() else accepted[index])
+            for index in range(len(rows))
+        ]
 
     def _keep(self, rows: Sequence[int], values: Ints) -> None:
         at, number = self._done - self._start, len(self._members)
@@ -232,6 +268,10 @@ class CohortPlace:
     def leave(self) -> None:
         if self._cohort is not None and self._member is not None:
             self._cohort.leave(self._member)
+
+
+def _same(inputs: Sequence[Sequence[int]], others: Sequence[Sequence[int]]) -> bool:
+    return len(inputs) == len(others) and all(one is other for one, other in zip(inputs, others, strict=True))
 
 
 def _rows(logged: Sequence[int] | None) -> list[int]:

@@ -7,20 +7,20 @@ with all rows that the pods of the other shapes changed.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable
-from heapq import heapify, heappop, heappush
+from collections.abc import Collection, Hashable, Iterable
 
 import numpy as np
 
 from wharfinger.api.views import Pod
 from wharfinger.engine.evaluation import active_filters, row_refusals
+from wharfinger.engine.front import Front
 from wharfinger.engine.preparation import Filters, PreparedShape, ScoringPlugin
-from wharfinger.engine.rows import SHIFT, RowScope
+from wharfinger.engine.rows import REFUSED, SHIFT, NodeParts, RowScope
+from wharfinger.framework.columns import IntColumn, distinct
 from wharfinger.framework.plugin import MAX_SCORE, Prepared, Scope
 from wharfinger.framework.tables import Tables
 
-Standing = tuple[int, int]
-"""The score of the favouring plugin, and the value of everything else as in `RowValues`."""
+MOST_OTHERS = (1 << 22) // MAX_SCORE  # limit of the total of other scores, so that a value fits in 63 bits
 
 
 def favouring(prepared: PreparedShape) -> ScoringPlugin | None:
@@ -32,11 +32,18 @@ def favouring(prepared: PreparedShape) -> ScoringPlugin | None:
     if found is None or not prepared.overlays[0].widens or not all(each.prepared.bounded for each in others):
         return None
     # Raw scores are at most MAX_SCORE, so a larger one is larger by at least 1 after normalizing.
-    return found if found.weight > sum(each.weight for each in others) * MAX_SCORE else None
+    most = _most(others)
+    return found if found.weight > most and most < MOST_OTHERS else None
+
+
+def _most(scorers: Iterable[ScoringPlugin]) -> int:
+    """The largest total score of plugins that are bounded."""
+    return sum(each.weight for each in scorers) * MAX_SCORE
 
 
 class FavouredRows:
-    """The overlaid rows of a shape with a score above zero, in a heap."""
+    """The values of the overlaid rows of a shape with a score above zero. A value is as in `RowValues`, but the score of the
+    favouring plugin counts more than all others together."""
 
     def __init__(self, tables: Tables, prepared: PreparedShape, favouring: ScoringPlugin) -> None:
         self._tables = tables
@@ -45,22 +52,26 @@ class FavouredRows:
         self._favouring = favouring.prepared
         filters = [each for _, each in prepared.filters]
         others = [each for each in prepared.scorers if each is not favouring]
-        plain = [each for each in others if not each.prepared.normalizes]
+        self._unit = _most(others) + 1  # what one point of the favouring plugin counts
         self._normalizing = [each.prepared for each in others if each.prepared.normalizes]
-        self._node_filters = [each for each in filters if each.scope is Scope.NODE]
-        self._node_scorers = [(each.prepared, each.weight) for each in plain if each.prepared.scope is Scope.NODE]
+        plain = [(each.prepared, each.weight) for each in others if not each.prepared.normalizes]
         self._cluster_filters = [each for each in filters if each.scope is Scope.CLUSTER]
-        self._cluster_scorers = [(each.prepared, each.weight) for each in plain if each.prepared.scope is Scope.CLUSTER]
+        self._cluster_scorers = [each for each in plain if each[0].scope is Scope.CLUSTER]
+        self._telling = self._cluster_scorers  # those that do not score all rows 0
         self._cluster_versions: list[Hashable] = []
+        self._nodes = NodeParts(
+            tables,
+            [each for each in filters if each.scope is Scope.NODE],
+            [each for each in plain if each[0].scope is Scope.NODE],
+        )
         self._rows = RowScope(
             tables,
             [each for each in filters if each.scope is Scope.ROW],
-            [(each.prepared, each.weight) for each in plain if each.prepared.scope is Scope.ROW],
+            [each for each in plain if each[0].scope is Scope.ROW],
         )
         self._node_position = self._pod_position = -1
-        self._nodes: dict[int, int | None] = {}  # by row: the scores of node scope; None: refused
-        self._standings: dict[int, Standing] = {}  # by row
-        self._heap: list[tuple[int, int, int]] = []  # (negated standing, row); may contain outdated standings
+        self._value = IntColumn(0)  # [row]
+        self._front = Front(self._value, REFUSED)
         self._uniform = False  # whether scorers of node scope that normalize cannot tell rows apart
         self._comparable = False
         self._version = -1
@@ -70,13 +81,11 @@ class FavouredRows:
         if not self._overlays.favours or not self._alone():
             return -1
         self._catch_up(pod)
-        heap, standings = self._heap, self._standings
-        while heap:
-            score, value, row = heap[0]
-            if standings.get(row) == (-score, -value):
-                return row
-            heappop(heap)
-        return -1
+        return self._front.best()
+
+    def size(self) -> int:
+        """The bytes that the values take."""
+        return self._nodes.size() + 8 * len(self._value.cells)
 
     def _alone(self) -> bool:
         """Whether neither filters nor scores look beyond the row, so that the favoured rows can be compared alone."""
@@ -104,91 +113,71 @@ class FavouredRows:
         tables = self._tables
         overlaid = self._overlays.overlaid
         node_log, pod_log = tables.node_log, tables.pod_log
-        pod_rows, node_rows = pod_log.since(self._pod_position), None
+        pod_rows = pod_log.since(self._pod_position)
         self._pod_position = pod_log.position
         if node_log.position != self._node_position:
             node_rows = node_log.since(self._node_position)
             self._node_position = node_log.position
             if node_rows is None or pod_rows is None:
-                self._nodes.clear()
+                self._nodes.allocate(tables.capacity)
+                self._nodes.evaluate_nodes(tables.rows)
                 pod_rows = None
             else:
-                for row in node_rows:
-                    self._nodes.pop(row, None)
+                self._nodes.evaluate_nodes(distinct(node_rows))
                 pod_rows = pod_rows + node_rows
-        if pod_rows is None or len(self._heap) > 2 * len(overlaid) + 64:
+        if pod_rows is None or len(self._front.first) > 2 * len(overlaid) + Front.LEAST:
             self._rebuild(pod, overlaid)
             return
-        standings, last = self._standings, -1
+        cells, last = self._value.cells, -1
         for row in pod_rows:
             if row == last:
                 continue  # a pod that uses a reservation changes its row twice
             last = row
             if row in overlaid:
-                self._refresh_row(pod, row)
-            elif row in standings:
-                del standings[row]
+                value = cells[row] = self._evaluate(pod, row)
+                self._front.changed(row, value)
+            else:
+                cells[row] = REFUSED
 
     def _rebuild(self, pod: Pod, overlaid: Collection[int]) -> None:
         """Evaluates all overlaid rows, as arrays."""
-        tables = self._tables
-        rows = np.array(list(overlaid), dtype=np.int64)
-        passed = self._rows.accepts(rows)
-        totals = np.zeros(len(rows), dtype=np.int64)
-        for scorer, weight in self._node_scorers:
-            totals += scorer.score(rows) * weight
-        accepted = np.ones(len(rows), dtype=np.bool_)
-        for prepared in self._node_filters:
-            accepted &= prepared.accepts(rows)
-        of_nodes = zip(rows.tolist(), accepted.tolist(), totals.tolist(), strict=True)
-        self._nodes = {row: total if fits else None for row, fits, total in of_nodes}
-        self._rows.add_scores(rows, totals)
-        for scorer, weight in self._cluster_scorers:
-            totals += scorer.score(rows) * weight
-        values = (totals << SHIFT) - tables.tie_breaks.take(rows)
+        tables, nodes = self._tables, self._nodes
+        rows = np.fromiter(overlaid, dtype=np.int64, count=len(overlaid))
         scores = self._favouring.score(rows)
-        left = np.flatnonzero(accepted & (scores > 0))
-        filters = None if passed.all() else self._narrow()
-        self._standings = {
-            row: (score, value)
-            for row, score, value, fits in zip(
-                rows[left].tolist(), scores[left].tolist(), values[left].tolist(), passed[left].tolist(), strict=True
-            )
-            if fits or filters is None or not row_refusals(tables, self._prepared, filters, pod, row)
-        }
-        self._heap = [(-score, -value, row) for row, (score, value) in self._standings.items()]
-        heapify(self._heap)
+        favoured = (scores > 0) & nodes.node_accepts.view.take(rows)
+        rows, scores = rows[favoured], scores[favoured]
+        passed = self._rows.accepts(rows)
+        if not passed.all():
+            filters = self._narrow()
+            for index in np.flatnonzero(~passed).tolist():
+                passed[index] = not row_refusals(tables, self._prepared, filters, pod, int(rows[index]))
+            rows, scores = rows[passed], scores[passed]
+        totals = scores * self._unit
+        totals += nodes.node_base.take(rows)
+        self._rows.add_scores(rows, totals)
+        self._telling = [each for each in self._cluster_scorers if self._tells_apart(each[0])]
+        for scorer, weight in self._telling:
+            totals += scorer.score(rows) * weight
+        self._value = IntColumn(tables.capacity, REFUSED)
+        self._value.view[rows] = (totals << SHIFT) - tables.tie_breaks.take(rows)
+        self._front = Front(self._value, REFUSED)
 
-    def _refresh_row(self, pod: Pod, row: int) -> None:
-        standing = self._standing(pod, row)
-        if standing is None:
-            self._standings.pop(row, None)
-        else:
-            self._standings[row] = standing
-            heappush(self._heap, (-standing[0], -standing[1], row))
+    def _tells_apart(self, scorer: Prepared) -> bool:
+        """Whether a scorer of cluster scope may give a row a score other than 0 while its version stays the same."""
+        return scorer.scores_follow_pods or bool(scorer.score(self._tables.rows).any())
 
-    def _standing(self, pod: Pod, row: int) -> Standing | None:
-        """None if the row is not feasible or not favoured."""
+    def _evaluate(self, pod: Pod, row: int) -> int:
+        """The value of an overlaid row."""
         score = self._favouring.score_row(row)
-        if score <= 0:
-            return None
-        of_node = self._nodes[row] if row in self._nodes else self._of_node(row)
-        if of_node is None:
-            return None
+        if score <= 0 or not self._nodes.node_accepts.cells[row]:
+            return REFUSED
         accepts, base = self._rows.evaluate(row)
         if not accepts and row_refusals(self._tables, self._prepared, self._narrow(), pod, row):
-            return None
-        total = base + of_node
-        for scorer, weight in self._cluster_scorers:
+            return REFUSED
+        total = score * self._unit + base + self._nodes.node_base.cells[row]
+        for scorer, weight in self._telling:
             total += scorer.score_row(row) * weight
-        return score, (total << SHIFT) - self._tables.tie_breaks.cells[row]
-
-    def _of_node(self, row: int) -> int | None:
-        found = None
-        if self._tables.nodes[row] is not None and not any(each.filter_row(row) for each in self._node_filters):
-            found = sum(each.score_row(row) * weight for each, weight in self._node_scorers)
-        self._nodes[row] = found
-        return found
+        return (total << SHIFT) - self._tables.tie_breaks.cells[row]
 
     def _narrow(self) -> Filters:
         return [(name, each) for name, each in active_filters(self._prepared) if each.scope is not Scope.NODE]

@@ -78,7 +78,7 @@ class Profile:
     """The plugins of one profile, and the answers cached for shapes."""
 
     MEMORY = 256 << 20  # bytes that cached answers may take, approximately, or...
-    MEMORY_PER_NODE = 8 << 10  # ...so many for each node if that is more; an answer takes 18 bytes for a node, or more
+    MEMORY_PER_NODE = 8 << 10  # ...so many for each node if that is more; an answer takes 9 bytes for a node, or more
     LEAST = 8  # shapes whose answers are kept in any case
     RECOUNT = 64  # after so many new shapes, all answers are counted again
 

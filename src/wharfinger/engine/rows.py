@@ -28,7 +28,17 @@ class RowScope:
     most nodes of a cluster are alike.
     """
 
-    __slots__ = ("_filters", "_inputs", "_memo", "_row_filters", "_row_scorers", "_scorers", "few", "parts")
+    __slots__ = (
+        "_filters",
+        "_memo",
+        "_row_filters",
+        "_row_scorers",
+        "_scorers",
+        "few",
+        "inputs",
+        "names_inputs",
+        "parts",
+    )
 
     def __init__(self, tables: Tables, filters: Sequence[Prepared], scorers: Sequence[tuple[Prepared, int]]) -> None:
         self._filters = filters
@@ -37,9 +47,11 @@ class RowScope:
         self._row_filters = [functions[each].refuses for each in filters]
         self._row_scorers = [(functions[each].score, weight) for each, weight in scorers]
         inputs = [each.inputs for each in functions.values()]
-        self._memo: dict[tuple[int, ...], tuple[bool, int]] | None = None if None in inputs else {}
+        self.names_inputs = None not in inputs
+        self._memo: dict[tuple[int, ...], tuple[bool, int]] | None = {} if self.names_inputs else None
         columns = {id(column): column for columns in inputs if columns is not None for column in columns}
-        self._inputs = [tables.sizes.cells, *(column.cells for column in columns.values())]
+        #: With `names_inputs`, the cells on which the results for a row depend.
+        self.inputs = [tables.sizes.cells, *(column.cells for column in columns.values())]
         self.few = FEW if self._memo is None else FEW_MEMOIZED
         #: All plugins, with whether they filter and the weight of their scores.
         self.parts = [
@@ -60,7 +72,7 @@ class RowScope:
         memo = self._memo
         if memo is None:
             return self._evaluate(row)
-        key = tuple(map(getitem, self._inputs, repeat(row)))
+        key = tuple(map(getitem, self.inputs, repeat(row)))
         found = memo.get(key)
         if found is None:
             found = memo[key] = self._evaluate(row)
@@ -93,34 +105,25 @@ class RowScope:
             total += scores if weight == 1 else scores * weight
 
 
-class RowParts:
-    """What node scope and row scope say about each row, apart from scores that are normalized."""
+class NodeParts:
+    """What node scope says about each row, apart from scores that are normalized."""
 
-    def __init__(self, tables: Tables, prepared: PreparedShape) -> None:
+    def __init__(self, tables: Tables, filters: Sequence[Prepared], scorers: Sequence[tuple[Prepared, int]]) -> None:
+        """The filters, and the scorers with their weights, are those of node scope."""
         self._tables = tables
-        filters = [each for _, each in prepared.filters]
-        plain = [each for each in prepared.scorers if not each.prepared.normalizes]
-        self._node_filters = [each for each in filters if each.scope is Scope.NODE]
-        self._node_scorers = [(each.prepared, each.weight) for each in plain if each.prepared.scope is Scope.NODE]
-        self.scope = RowScope(
-            tables,
-            [each for each in filters if each.scope is Scope.ROW],
-            [(each.prepared, each.weight) for each in plain if each.prepared.scope is Scope.ROW],
-        )
+        self._node_filters = filters
+        self._node_scorers = scorers
         self.allocate(0)
 
     def allocate(self, size: int) -> None:
         """Everything is to be evaluated."""
         self.node_accepts = Flags(size)
-        self.row_accepts = Flags(size)
-        self.node_base = self._tables.zeros  # scores of node scope
-        self.base = IntColumn(size)  # scores of node and row scope
-        self.nodes_accept = False  # whether filters of node scope accept all rows
-        self.nodes_score = False  # whether scores of node scope are not all zero
-        self._unsettled = -1  # position of the pod log after which rows were left out; -1: none were
+        self.node_base = self._tables.zeros  # scores
+        self.nodes_accept = False  # whether filters accept all rows
+        self.nodes_score = False  # whether scores are not all zero
 
     def evaluate_nodes(self, rows: Rows) -> Rows:
-        """Evaluates node scope; returns those of the rows that have a node."""
+        """Evaluates rows; returns those of them that have a node."""
         tables = self._tables
         alive = tables.alive[rows]
         self.node_accepts.view[rows] = alive
@@ -141,26 +144,73 @@ class RowParts:
         self.nodes_score = self.node_base is not tables.zeros
         return rows
 
+    def size(self) -> int:
+        """The bytes that this takes."""
+        return len(self.node_accepts.cells) * (9 if self.nodes_score else 1)
+
+
+class RowParts(NodeParts):
+    """What node scope and row scope say about each row, apart from scores that are normalized."""
+
+    def __init__(self, tables: Tables, prepared: PreparedShape) -> None:
+        filters = [each for _, each in prepared.filters]
+        plain = [(each.prepared, each.weight) for each in prepared.scorers if not each.prepared.normalizes]
+        self.scope = RowScope(
+            tables,
+            [each for each in filters if each.scope is Scope.ROW],
+            [each for each in plain if each[0].scope is Scope.ROW],
+        )
+        super().__init__(
+            tables,
+            [each for each in filters if each.scope is Scope.NODE],
+            [each for each in plain if each[0].scope is Scope.NODE],
+        )
+
+    def allocate(self, size: int) -> None:
+        super().allocate(size)
+        self.kept = False  # whether the columns are kept: they are needed only where values are combined again
+        self.row_accepts = Flags(0)
+        self.base = IntColumn(0)  # scores of node and row scope
+        self._unsettled = -1  # position of the pod log after which rows were left out; -1: none were
+
     def evaluate_rows(self, rows: Rows) -> tuple[Bools, Ints]:
         """Evaluates row scope; returns the verdicts and scores of both scopes."""
         accepts = self.scope.accepts(rows)
-        self.row_accepts.view[rows] = accepts
         base = self.node_base.take(rows)
         self.scope.add_scores(rows, base)
-        self.base.view[rows] = base
+        if self.kept:
+            self.row_accepts.view[rows] = accepts
+            self.base.view[rows] = base
         return accepts & self.node_accepts.view.take(rows), base
 
+    def evaluate_all(self) -> tuple[Bools, Ints]:
+        """The verdicts and scores of both scopes for all rows, without keeping them. [row]"""
+        tables = self._tables
+        accepts, base = np.zeros(tables.capacity, dtype=np.bool_), np.zeros(tables.capacity, dtype=np.int64)
+        accepts[tables.rows], base[tables.rows] = self.evaluate_rows(tables.rows)
+        return accepts, base
+
+    def keep_all(self) -> tuple[Bools, Ints]:
+        """The same from columns that are kept from now on."""
+        if self.kept:
+            self._settle()
+        else:
+            self.kept = True
+            tables = self._tables
+            tables.work.rows += len(tables.row_of)
+            self.row_accepts, self.base = Flags(tables.capacity), IntColumn(tables.capacity)
+            self.evaluate_rows(tables.rows)
+        return self.node_accepts.view & self.row_accepts.view, self.base.view
+
     def size(self) -> int:
-        """The bytes that this takes."""
-        columns = 1 if self.node_base is self._tables.zeros else 2
-        return len(self.row_accepts.cells) * (2 + columns * 8)
+        return super().size() + len(self.row_accepts.cells) * 9
 
     def leave_out(self, position: int) -> None:
-        """Row scope is not evaluated for the rows that changed after a position of the pod log, until `settle`."""
-        if self._unsettled < 0:
+        """Row scope is not evaluated for the rows that changed after a position of the pod log, until it is needed."""
+        if self.kept and self._unsettled < 0:
             self._unsettled = position
 
-    def settle(self) -> None:
+    def _settle(self) -> None:
         """Evaluates the rows that were left out."""
         if self._unsettled < 0:
             return

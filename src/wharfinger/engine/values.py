@@ -53,8 +53,8 @@ class RowValues:
         # [row], allocated by `_build`.
         self.value = _NO_ROWS
         self._unguarded = _NO_ROWS  # values regardless of the guards; kept while there are guards
-        self._node_accepts = self._row_accepts = _NO_FLAGS  # these four are those of the parts, for fast access
-        self._node_base = self._base = _NO_ROWS
+        self._node_accepts = _NO_FLAGS  # these two are those of the parts, for fast access
+        self._node_base = _NO_ROWS
         # Plain scores of cluster scope, and normalized ones that differ between rows; the tables' zeros if there are none.
         self._cluster_base = _NO_ROWS
 
@@ -93,8 +93,7 @@ class RowValues:
 
     def accepted(self) -> Bools:
         """The rows that pass all filters, regardless of nominated pods and overlays."""
-        self._parts.settle()
-        return self._cluster.accepted(self._node_accepts.view & self._row_accepts.view)
+        return self._cluster.accepted(self._parts.keep_all()[0])
 
     @property
     def nodes_accept(self) -> bool:
@@ -107,8 +106,7 @@ class RowValues:
 
     def among(self, feasible: Bools) -> Ints:
         """The values of all rows if these were the feasible ones."""
-        self._parts.settle()
-        return np.where(feasible, self._totals(feasible), REFUSED)
+        return np.where(feasible, self._totals(self._parts.keep_all()[1], feasible), REFUSED)
 
     # -- catching up with the tables
 
@@ -143,8 +141,6 @@ class RowValues:
         self._pod_position = pod_log.position
         if node_rows is None or pod_rows is None or not self._built:
             self._build()
-            self._refresh_cluster()
-            self._combine()
             return
         filtered, all_changed = self._refresh_cluster()
         if node_rows:
@@ -179,16 +175,21 @@ class RowValues:
         self._unguarded = _NO_ROWS
         parts = self._parts
         parts.allocate(size)
-        self._node_accepts, self._row_accepts = parts.node_accepts, parts.row_accepts
-        self._node_base, self._base = parts.node_base, parts.base
+        self._node_accepts = parts.node_accepts
         self._cluster_base = tables.zeros
         self._constant = 0
         self._has_cluster_base = self._sensitive = False
         self._feasible = None
         self._cluster.reset(size)
         self._follow_cluster()
-        self._refresh_nodes(tables.rows)
+        self._evaluate_nodes(tables.rows)
+        tables.work.rows += len(tables.row_of)
+        evaluated = parts.evaluate_all()
+        for scorer in self._moving:
+            self._score_moving(scorer, tables.rows)
         self._built = True
+        self._refresh_cluster()
+        self._combine(evaluated)
 
     # -- rows that changed
     #
@@ -196,18 +197,21 @@ class RowValues:
 
     def _refresh_nodes(self, rows: Rows) -> None:
         """Evaluates rows whose node changed, except for cluster scope."""
+        self._refresh_rows(self._evaluate_nodes(rows))
+
+    def _evaluate_nodes(self, rows: Rows) -> Rows:
+        """Evaluates node scope; returns those of the rows that have a node."""
         rows = self._parts.evaluate_nodes(rows)
         self._node_base = self._parts.node_base
         for scorer in self._cluster.normalized:
             if scorer.prepared.scope is Scope.NODE:
                 scorer.nodes_changed(self._tables, rows)
-        self._refresh_rows(rows)
+        return rows
 
     def _refresh_few(self, rows: Sequence[int]) -> bool:
         self._pod_position = self._tables.pod_log.position
         all_changed = False
-        distinct = dict.fromkeys(rows)  # a pod that uses a reservation changes its row twice
-        for row in distinct:
+        for row in rows if len(rows) <= 2 else dict.fromkeys(rows):
             all_changed = self._refresh_row(row) or all_changed
         return all_changed
 
@@ -218,9 +222,10 @@ class RowValues:
             return False
         tables.work.rows += 1
         accepts, base = self._evaluate(row)
-        self._row_accepts.cells[row] = accepts
         base += self._node_base.cells[row]
-        self._base.cells[row] = base
+        if self._parts.kept:
+            self._parts.row_accepts.cells[row] = accepts
+            self._parts.base.cells[row] = base
         if not self._node_accepts.cells[row]:
             accepts = False
         feasible = accepts
@@ -325,9 +330,7 @@ class RowValues:
             found = guard.accepted.take(rows)
             guarded = found if guarded is None else guarded & found
         for scorer in self._moving:
-            scorer.raw[rows] = scorer.prepared.score(rows)
-            scorer.stale = True
-            scorer.classes = None
+            self._score_moving(scorer, rows)
         for part in self._following:
             gained = part.gained_on(rows)
             if gained.any():
@@ -351,6 +354,12 @@ class RowValues:
         self._many_changed()
         return False
 
+    @staticmethod
+    def _score_moving(scorer: NormalizedScorer, rows: Rows) -> None:
+        scorer.raw[rows] = scorer.prepared.score(rows)
+        scorer.stale = True
+        scorer.classes = None
+
     # -- rows that were evaluated for many shapes at once
 
     def _refresh_together(self, position: int) -> bool:
@@ -365,8 +374,21 @@ class RowValues:
         self.value.view[rows] = values
         self._parts.leave_out(position)
         self._many_changed()
-        self._refresh_few(late)
+        self._refresh_late(late)
         return True
+
+    def _refresh_late(self, rows: Sequence[int]) -> None:
+        """Evaluates rows whose parts are left out and whose values depend on no others."""
+        self._tables.work.rows += len(rows)
+        values, ties = self.value.cells, self._tables.tie_breaks.cells
+        accepted, node_base, cluster_base = self._node_accepts.cells, self._node_base.cells, self._cluster_base.cells
+        for row in rows:
+            value = REFUSED
+            if accepted[row]:
+                accepts, base = self._evaluate(row)
+                if accepts:
+                    value = (base + node_base[row] + cluster_base[row] + self._constant << SHIFT) - ties[row]
+            values[row] = value
 
     def size(self) -> int:
         """The bytes that the arrays take."""
@@ -442,22 +464,21 @@ class RowValues:
 
     # -- combining
 
-    def _combine(self) -> None:
-        """Computes all values from the cached parts."""
+    def _combine(self, evaluated: tuple[Bools, Ints] | None = None) -> None:
+        """Computes all values, from what was evaluated just now or from the parts that are kept."""
         self._tables.work.totals += 1
         self._front = None
-        self._parts.settle()
-        own = self._node_accepts.view & self._row_accepts.view
+        own, base = self._parts.keep_all() if evaluated is None else evaluated
         feasible = self._cluster.accepted(own)
-        total = self._totals(feasible, keep=True)
+        total = self._totals(base, feasible, keep=True)
         if self._guards:
             self._unguarded.view[:] = np.where(own, total, REFUSED)
         self.value.view[:] = np.where(feasible, total, REFUSED)
         self._many_changed()
 
-    def _totals(self, accepted: Bools, *, keep: bool = False) -> Ints:
-        """Values for a set of feasible rows; for the other rows they lack the normalized scores. `keep` remembers what
-        single rows need to be updated later."""
+    def _totals(self, own: Ints, accepted: Bools, *, keep: bool = False) -> Ints:
+        """Values for a set of feasible rows, from the scores of node and row scope; for the other rows they lack the normalized
+        scores. `keep` remembers what single rows need to be updated later."""
         constant, base = 0, self._cluster.plain_scores()
         rows: Rows | None = None
         for scorer in self._cluster.normalized:
@@ -479,7 +500,7 @@ class RowValues:
                 base[rows] = final * scorer.weight
             else:
                 base[rows] += final * scorer.weight
-        total = self._base.view + constant
+        total = own + constant
         if base is not None:
             total += base
         if keep:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from wharfinger.framework.columns import Bools, Floats
+from wharfinger.framework.columns import Bools, Ints
 
 
 class JointAnswers(ABC):
@@ -24,5 +24,5 @@ class JointAnswers(ABC):
         return None
 
     @abstractmethod
-    def scores(self, rows: Sequence[int]) -> Floats:
-        """Raw scores, [row, shape]: whole numbers, in an array that the caller may overwrite."""
+    def scores(self, rows: Sequence[int]) -> Ints:
+        """Raw scores, [row, shape], in an array that the caller may overwrite."""

@@ -6,11 +6,11 @@ so small that no quotient is rounded up to a whole number.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from wharfinger.framework.columns import Bools, Floats, IntColumn
+from wharfinger.framework.columns import Bools, Floats, IntColumn, Ints
 from wharfinger.framework.joint import JointAnswers
 from wharfinger.framework.plugin import MAX_SCORE
 from wharfinger.framework.tables import Tables
@@ -21,24 +21,9 @@ LARGEST = 1 << 45
 _HALF, _ONE, _ZERO, _FULL = (np.array(each) for each in (0.5, 1.0, 0.0, float(MAX_SCORE)))
 
 
-def _column(values: Sequence[float]) -> Floats:
-    """[row, 1]"""
-    return np.array(values, dtype=np.float64)[:, None]
-
-
-class _Amounts:
-    """What the pods of each shape take of one resource."""
-
-    __slots__ = ("allocatable", "amounts", "capacities", "most", "requested", "scaled", "weight")
-
-    def __init__(self, resource: Used, amounts: Sequence[int]) -> None:
-        self.allocatable = resource.allocatable
-        self.capacities = resource.allocatable.cells
-        self.requested = resource.requested.cells
-        self.weight = resource.weight
-        self.amounts: Floats = np.array(amounts, dtype=np.float64)
-        self.scaled: Floats = self.amounts * MAX_SCORE
-        self.most = max(amounts)
+def _columns(values: Sequence[Sequence[int]]) -> Floats:
+    """[resource, row, 1]"""
+    return np.array(values, dtype=np.float64)[:, :, None]
 
 
 class JointResources(JointAnswers):
@@ -46,38 +31,53 @@ class JointResources(JointAnswers):
 
     def __init__(self, tables: Tables, used: Sequence[Sequence[Used]]) -> None:
         self._tables = tables
-        self._resources = [_Amounts(each[0], [one.amount for one in each]) for each in zip(*used, strict=True)]
-        self._weights = np.array(float(sum(each.weight for each in self._resources)))
+        self._resources = used[0]
+        self._cells = [(each.allocatable.cells, each.requested.cells) for each in used[0]]
+        amounts = [[each.amount for each in of_resource] for of_resource in zip(*used, strict=True)]
+        self._most = [max(each) for each in amounts]
+        self._amounts: Floats = np.array(amounts, dtype=np.float64)[:, None]  # [resource, 1, shape]
 
     def possible(self) -> bool:
         tables = self._tables
         return all(
-            each.most < LARGEST
+            most < LARGEST
             and tables.everywhere(each.allocatable)
             and int(each.allocatable.view.max(initial=0)) < LARGEST
-            for each in self._resources
+            for each, most in zip(self._resources, self._most, strict=True)
         )
+
+    def _fits(self, free: Iterable[Sequence[int]]) -> bool:
+        """Whether what is free of each resource is enough for every shape, [resource][row]."""
+        return all(min(amounts) >= most for amounts, most in zip(free, self._most, strict=True))
 
 
 class JointLeast(JointResources):
     """The scores of LeastAllocated."""
 
-    def scores(self, rows: Sequence[int]) -> Floats:
-        total: Floats | None = None
-        for each in self._resources:
-            capacities = [each.capacities[row] for row in rows]
-            free = [capacity - each.requested[row] for capacity, row in zip(capacities, rows, strict=True)]
-            part: Floats = _column([MAX_SCORE * amount for amount in free]) - each.scaled
-            if min(free) < each.most:
-                np.maximum(part, _ZERO, out=part)
-            part /= _column(capacities)
-            np.floor(part, out=part)
-            if each.weight != 1:
-                part *= each.weight
-            total = part if total is None else np.add(total, part, out=total)
-        assert total is not None
-        total /= self._weights
-        return np.floor(total, out=total)
+    def __init__(self, tables: Tables, used: Sequence[Sequence[Used]]) -> None:
+        super().__init__(tables, used)
+        self._scaled = self._amounts * MAX_SCORE
+        weights = [each.weight for each in self._resources]
+        self._total_weight = np.array(float(sum(weights)))
+        self._weights: Floats | None = (
+            None if set(weights) == {1} else np.array(weights, dtype=np.float64)[:, None, None]
+        )
+
+    def scores(self, rows: Sequence[int]) -> Ints:
+        capacities = [[has[row] for row in rows] for has, _ in self._cells]
+        free = [[has[row] - used[row] for row in rows] for has, used in self._cells]
+        parts: Floats = _columns([[MAX_SCORE * each for each in amounts] for amounts in free]) - self._scaled
+        if not self._fits(free):
+            np.maximum(parts, _ZERO, out=parts)
+        parts /= _columns(capacities)
+        np.floor(parts, out=parts)
+        if self._weights is not None:
+            parts *= self._weights
+        total: Floats = parts[0]
+        for part in parts[1:]:
+            total += part
+        total /= self._total_weight
+        return total.astype(np.int64)
 
 
 class JointFit(JointLeast):
@@ -120,34 +120,31 @@ class JointFit(JointLeast):
 class JointBalance(JointResources):
     """NodeResourcesBalancedAllocation for two resources."""
 
-    def scores(self, rows: Sequence[int]) -> Floats:
-        first, second = self._resources
-        apart = self._fractions(first, rows)
-        apart -= self._fractions(second, rows)
+    def scores(self, rows: Sequence[int]) -> Ints:
+        capacities = [[has[row] for row in rows] for has, _ in self._cells]
+        requested = [[used[row] for row in rows] for _, used in self._cells]
+        fractions: Floats = _columns(requested) + self._amounts
+        fractions /= _columns([[2 * capacity for capacity in each] for each in capacities])
+        if not self._fits([[has[row] - used[row] for row in rows] for has, used in self._cells]):
+            np.minimum(fractions, _HALF, out=fractions)
+        # Halving is exact, so these are half the distances between the utilizations with the pod.
+        apart: Floats = fractions[0]
+        apart -= fractions[1]
         np.abs(apart, out=apart)
-        apart *= _HALF
         np.subtract(_ONE, apart, out=apart)
         apart *= _FULL
-        np.floor(apart, out=apart)
+        scores = apart.astype(np.int64)
         half = MAX_SCORE // 2
-        apart += _column([half - self._evenness(row) for row in rows])
-        apart *= _HALF
-        np.floor(apart, out=apart)
-        apart += half
-        return apart
+        scores += np.array([3 * half - each for each in _evenness(*requested, *capacities)])[:, None]
+        scores >>= 1
+        return scores
 
-    @staticmethod
-    def _fractions(each: _Amounts, rows: Sequence[int]) -> Floats:
-        """The utilization with the pod."""
-        capacities = [each.capacities[row] for row in rows]
-        requested = [each.requested[row] for row in rows]
-        found: Floats = _column(requested) + each.amounts
-        found /= _column(capacities)
-        if min([capacity - used for used, capacity in zip(requested, capacities, strict=True)]) < each.most:
-            np.minimum(found, _ONE, out=found)
-        return found
 
-    def _evenness(self, row: int) -> int:
-        """Without the pod."""
-        first, second = [min(each.requested[row] / each.capacities[row], 1.0) for each in self._resources]
-        return int((1 - abs((first - second) / 2)) * 100.0)
+def _evenness(
+    used: Iterable[int], other_used: Iterable[int], capacities: Iterable[int], others: Iterable[int]
+) -> list[int]:
+    """Without the pod, by row."""
+    return [
+        int((1 - abs((min(amount / capacity, 1.0) - min(other_amount / other, 1.0)) / 2)) * 100.0)
+        for amount, other_amount, capacity, other in zip(used, other_used, capacities, others, strict=True)
+    ]

@@ -31,24 +31,38 @@ Numbers = dict[int, int]
 """Amounts by resource number."""
 
 
+_NOTHING: Numbers = {}
+_NO_CONSUMERS: dict[ObjectKey, Charge] = {}
+
+
+class ReservedSize(msgspec.Struct, frozen=True, eq=False):
+    """What a reservation holds, in the scheduler's units, by name and by resource number. Most reservations are alike and
+    share one, so that answers which follow from the size can be kept by it."""
+
+    names: dict[str, int]
+    numbers: Numbers
+    unused: Numbers  # 0 by resource number: what consumers take as long as there are none
+    charge: Charge  # of the stand-in as long as there are none
+
+
 class ReservedSizes:
-    """What reservations hold. Most are alike and share it, so it must not be changed."""
+    """The sizes of reservations."""
 
     MOST = 1024
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
-        self._known: dict[Hashable, tuple[dict[str, int], Numbers]] = {}
+        self._known: dict[Hashable, ReservedSize] = {}
 
-    def of(self, quantities: Quantities) -> tuple[dict[str, int], Numbers]:
-        """The amounts in the scheduler's units, by name and by resource number."""
+    def of(self, quantities: Quantities) -> ReservedSize:
         key = tuple(quantities.items())
         found = self._known.get(key)
         if found is None:
             if len(self._known) >= self.MOST:
                 self._known.clear()
             named = amounts(quantities)
-            found = self._known[key] = named, dict(self._tables.charge_of(named))
+            numbers = dict(self._tables.charge_of(named))
+            found = self._known[key] = ReservedSize(named, numbers, dict.fromkeys(numbers, 0), tuple(numbers.items()))
         return found
 
 
@@ -65,6 +79,7 @@ class ReservationHolding:
         "names",
         "number",
         "once",
+        "open",
         "order",
         "owners",
         "pods_limit",
@@ -73,6 +88,7 @@ class ReservationHolding:
         "reserved",
         "restricted",
         "scored",
+        "size",
         "spent",
         "stand_in",
         "uid",
@@ -97,19 +113,24 @@ class ReservationHolding:
         self.spent = False  # its only consumer has left already
         self.waiting = reservation.phase == "Waiting"
         self.closed = self.waiting or reservation.terminating
+        spec = reservation.spec
+        self.open = not (spec.unschedulable or spec.taints or reservation.terminating)  # no toleration is needed
         self.order = order_of(reservation)
         self.created = _created(reservation)
         self.quantities = quantities
-        self.names, self.reserved = sizes.of(quantities)
-        self.inner: Numbers = dict(tables.charge_of(amounts(_annotated(reservation, INNER))))
+        self.size = sizes.of(quantities)
+        self.names, self.reserved = self.size.names, self.size.numbers
+        annotated = _annotated(reservation, INNER)
+        self.inner: Numbers = dict(tables.charge_of(amounts(annotated))) if annotated else _NOTHING
         self.consumer_limit: Numbers = self.reserved  # upper bound for consumers if it is restricted
         self.pods_limit = self.names.get(PODS)
         self.restricted: frozenset[int] | None = None  # resources that must come from it alone; None: not restricted
         if reservation.spec.allocate_policy == "Restricted":
             wanted = [tables.resource(name) for name in _restricted_names(reservation) if name in self.names]
             self.restricted = frozenset(wanted or self.reserved)
-        self.consumers: dict[ObjectKey, Charge] = {}  # with what each takes of the reserved resources
-        self.allocated: Numbers = dict.fromkeys(self.reserved, 0)
+        # What unused reservations share: see `count`.
+        self.consumers: dict[ObjectKey, Charge] = _NO_CONSUMERS  # with what each takes of the reserved resources
+        self.allocated: Numbers = self.size.unused
         self.scored = (0, 0)  # CPU and memory that consumers count for in scores
         self.stand_in = _stand_in(tables, reservation, quantities)
 
@@ -137,29 +158,51 @@ class ReservationHolding:
         if self.pods_limit is not None:
             self.pods_limit = min(has.get(PODS, 0), gets.get(PODS, 0))
 
+    @property
+    def simple(self) -> bool:
+        """Whether it accepts the first consumer if the node has what the reservation lacks, whatever else there is."""
+        return not (self.closed or self.spent or self.consumers or self.inner) and self.restricted is None
+
     def usable(self) -> bool:
         """Whether it accepts another consumer, regardless of size."""
-        return not (self.closed or self.used_up)
+        return not (self.closed or (self.once and (self.spent or self.consumers)))
 
     @property
     def used_up(self) -> bool:
         """Whether its only consumer is there, or has left again."""
         return self.once and (self.spent or bool(self.consumers))
 
+    def count(self, pod: PodOnNode) -> None:
+        """Counts a consumer, for the reserved resources only."""
+        if not self.consumers:
+            self.consumers, self.allocated = {}, dict(self.size.unused)
+        taken, allocated = pod.charge, self.allocated
+        beside = False
+        for number, amount in taken:
+            if number in allocated:
+                allocated[number] += amount
+            else:
+                beside = True
+        self.consumers[pod.key] = tuple([each for each in taken if each[0] in allocated]) if beside else taken
+        self.scored = (self.scored[0] + pod.nonzero[0], self.scored[1] + pod.nonzero[1])
+
     def charge(self) -> Charge:
         """What the stand-in requests: the part that consumers do not use."""
         allocated = self.allocated
-        unused = [
-            (number, amount - allocated[number])
-            for number, amount in self.reserved.items()
-            if amount > allocated[number]
-        ]
-        return tuple(unused)
+        if allocated is self.size.unused:
+            return self.size.charge
+        unused: Charge = ()
+        for number, amount in self.reserved.items():
+            if amount > allocated[number]:
+                unused += ((number, amount - allocated[number]),)
+        return unused
 
     def nonzero(self) -> tuple[int, int]:
         """What the stand-in counts for in scores, CPU and memory."""
-        cpu, memory = self.stand_in.shape.nonzero
+        cpu, memory = nonzero = self.stand_in.shape.nonzero
         used_cpu, used_memory = self.scored
+        if not used_cpu and not used_memory:
+            return nonzero
         return cpu - used_cpu if cpu > used_cpu else 0, memory - used_memory if memory > used_memory else 0
 
     def held(self, number: int) -> int:

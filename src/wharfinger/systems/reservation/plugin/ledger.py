@@ -8,7 +8,7 @@ use a reservation see more room (`plugin.reservation`). One ledger serves all pr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -55,11 +55,9 @@ class ReservationLedger:
         self.of_class: dict[int, dict[str, ReservationHolding]] = {}  # by owner class and uid
         self.stand_ins_on: dict[int, dict[str, PodOnNode]] = {}  # by row and uid, including assumed ones
         self.by_number: dict[int, ReservationHolding] = {}
-        self.changes = 0  # holdings that were added, changed or removed so far
         self._logs: dict[int, Log] = {}  # by owner class: the numbers of such holdings
         self.waiting_rows: set[int] = set()  # rows to check for Waiting reservations that fit now
         self.placements: dict[ObjectKey, ReservationPlacement] = {}  # of assumed stand-ins, until they are bound
-        self._consumers: dict[str, dict[ObjectKey, PodOnNode]] = {}  # by reservation uid, known or not
         self._uses = tables.stand_in_users.on_nodes
         self._assumed = tables.stand_in_users.assumed
         self.spent: dict[str, ObjectMeta] = {}  # by uid: the consumer that left before the reservation was Succeeded
@@ -103,8 +101,8 @@ class ReservationLedger:
         if owners is not None:
             self.of_class.setdefault(owners, {})[uid] = new
         self._tables.changed(keys=True)
-        for pod in self._consumers.get(uid, {}).values():
-            self._count(new, pod)
+        for pod in self._consumers_on(new.stand_in.node_name, uid):
+            new.count(pod)
         if old is None and new.consumers:
             self.gave_back = True  # pods that it adopted were counted beside it until now
         new.stand_in.charge, new.stand_in.nonzero = new.charge(), new.nonzero()
@@ -150,11 +148,9 @@ class ReservationLedger:
         return log
 
     def _log_holding(self, holding: ReservationHolding) -> None:
-        self.changes += 1
-        if holding.owners is not None:
-            log = self._logs.get(holding.owners)
-            if log is not None:  # otherwise nobody has asked for it
-                log.append(holding.number)
+        log = None if holding.owners is None else self._logs.get(holding.owners)
+        if log is not None:  # otherwise nobody has asked for it
+            log.append(holding.number)
 
     # -- resizing
 
@@ -283,23 +279,19 @@ class ReservationLedger:
 
     def _start_use(self, pod: PodOnNode, uid: str, logged: int = -1) -> None:
         self._uses[pod.key] = uid
-        consumers = self._consumers.get(uid)
-        if consumers is None:
-            consumers = self._consumers[uid] = {}
-        consumers[pod.key] = pod
         holding = self.holdings.get(uid)
         if holding is not None:
-            self._count(holding, pod)
+            stand_in = holding.stand_in
+            # A pod on another node is ignored, whatever its annotation says. While a node is added, its pods get their
+            # rows one after the other.
+            if pod.row == stand_in.row if stand_in.row >= 0 else pod.node_name == stand_in.node_name:
+                holding.count(pod)
             self._recharge(holding, logged)
 
     def _end_use(self, pod: PodOnNode, logged: int = -1) -> None:
         uid = self._uses.pop(pod.key, None)
         if uid is None:
             return
-        consumers = self._consumers[uid]
-        consumers.pop(pod.key, None)
-        if not consumers:
-            del self._consumers[uid]
         holding = self.holdings.get(uid)
         taken = None if holding is None else holding.consumers.pop(pod.key, None)
         if holding is not None and taken is not None:
@@ -310,21 +302,11 @@ class ReservationLedger:
                 holding.spent, self.spent[uid] = True, pod.pod.metadata
             self._recharge(holding, logged)
 
-    def _count(self, holding: ReservationHolding, pod: PodOnNode) -> None:
-        """Count a consumer, for the reserved resources only. A pod on another node is ignored, whatever its annotation
-        says."""
-        row = holding.stand_in.row
-        # Rows are compared where both are known, which is faster.
-        if pod.row != row if pod.row >= 0 <= row else pod.node_name != holding.stand_in.node_name:
-            return
-        taken, allocated = pod.charge, holding.allocated
-        counted = [each for each in taken if each[0] in allocated]
-        if len(counted) < len(taken):
-            taken = tuple(counted)
-        holding.consumers[pod.key] = taken
-        for number, amount in taken:
-            allocated[number] += amount
-        holding.scored = (holding.scored[0] + pod.nonzero[0], holding.scored[1] + pod.nonzero[1])
+    def _consumers_on(self, node_name: str, uid: str) -> Iterator[PodOnNode]:
+        """The pods on a node that use a reservation, known or not."""
+        row = self._tables.row_of.get(node_name)
+        if row is not None and self._uses:
+            yield from (pod for pod in self._tables.pods_on[row].values() if self._uses.get(pod.key) == uid)
 
     def _recharge(self, holding: ReservationHolding, logged: int) -> None:
         stand_in = holding.stand_in

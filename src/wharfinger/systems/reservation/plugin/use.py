@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from wharfinger.framework.columns import Bools, Ints, Rows
+from wharfinger.framework.columns import Bools, Flags, IntColumn, Ints, Rows
 from wharfinger.framework.node_table import PODS
 from wharfinger.framework.plugin import MAX_SCORE, Overlays, Prepared, RowFunctions, Scope, normalize_by_max
 from wharfinger.framework.shapes import HostPort, Shape
@@ -14,7 +15,7 @@ from wharfinger.framework.simulation import Overlay, Simulation
 from wharfinger.framework.status import unresolvable, unschedulable
 from wharfinger.framework.tables import PodOnNode, Tables
 from wharfinger.systems.reservation.plugin.demands import Demands
-from wharfinger.systems.reservation.plugin.holding import Numbers, ReservationHolding
+from wharfinger.systems.reservation.plugin.holding import Numbers, ReservationHolding, ReservedSize, ReservedSizes
 from wharfinger.systems.reservation.plugin.ledger import ReservationLedger
 
 NO_MATCH = "node(s) no reservations match reservation affinity"
@@ -32,6 +33,15 @@ def score_of(reserved: dict[str, int], allocated: dict[str, int], requests: dict
             used = allocated.get(name, 0) + requests.get(name, 0)
             shares.append(MAX_SCORE * used // amount if used <= amount else 0)
     return sum(shares) // len(shares) if shares else 0
+
+
+class _SizeUse(NamedTuple):
+    """What follows from the size of a reservation that nobody uses yet."""
+
+    number: int
+    shares: bool  # whether it holds a resource that the pod requests
+    score: int
+    beside: tuple[int, ...]  # what the node must have free beside it, for each resource that the pod requests
 
 
 class Imagined:
@@ -65,6 +75,7 @@ class Using(Prepared, Overlays):
         self._ledger = ledger
         self._demands = demands
         self._reads_nodes = demands.reads_nodes
+        self._selective = bool(demands.name) or demands.reads_nodes
         self._classes = frozenset(classes)
         self.required = demands.required
         self.widens = not self.required
@@ -73,32 +84,36 @@ class Using(Prepared, Overlays):
         self._claims = bool(shape.pod.spec.resource_claims)
         self._no_match = self.refuse(unresolvable(NO_MATCH))
         self._not_met = self.refuse(unschedulable(NOT_MET))
-        self._matched: dict[int, dict[int, ReservationHolding]] = {}  # by row and holding number
+        self._matched: dict[int, tuple[ReservationHolding, ...]] = {}  # by row; most have one
         self._row_of: dict[int, int] = {}  # row by holding number
         self._used = [tables.requested[number].cells for number, _ in self._wanted]
-        #: By row, with what was requested there of the resources that the pod requests.
+        self._has = [tables.allocatable[number].cells for number, _ in self._wanted]
+        #: By row with several, with what was requested there of the resources that the pod requests.
         self._nominated: dict[int, tuple[list[int], ReservationHolding | None]] = {}
         self._orders: dict[int, int] = {}  # lowest order by row
-        self._unused_scores: dict[tuple[tuple[str, int], ...], int] = {}  # by the amounts of a reservation in no use
-        self._mask: Bools = np.zeros(tables.capacity, dtype=np.bool_)
+        self._sizes: dict[ReservedSize, _SizeUse] = {}
+        self._size_uses: list[_SizeUse] = []  # the same by number
+        #: [row]: the number of the size if one reservation matches, which nobody uses and which is not restricted; or -1.
+        self._simple = IntColumn(tables.capacity, -1)
+        self._overlaid = Flags(tables.capacity)  # [row] whether there are matching reservations
         self._logs = [ledger.log_of(number) for number in classes]
         self._log_positions: list[int] | None = None  # of each log; None: nothing was read yet
         self._node_position = -1
-        self._state = -1  # sum of everything whose moves mean that there may be something to read
+        self._state = -1  # sum of the positions of all logs that are read
 
     # -- matching
 
     def _catch_up(self) -> None:
-        tables, ledger = self._tables, self._ledger
-        pod_log, node_log = tables.pod_log, tables.node_log
-        state = ledger.changes + pod_log.position + node_log.position
+        node_position = state = self._tables.node_log.position
+        for log in self._logs:
+            state += log.position
         if state == self._state:
             return
         self._state = state
         if not self._read_holdings():
             self._match_all()
-        if self._node_position != node_log.position:
-            self._node_position = node_log.position
+        if self._node_position != node_position:
+            self._node_position = node_position
             self._nominated.clear()
 
     def _read_holdings(self) -> bool:
@@ -124,7 +139,10 @@ class Using(Prepared, Overlays):
     def _match_all(self) -> None:
         self._log_positions = [log.position for log in self._logs]
         self._matched.clear()
-        self._mask[:] = False
+        self._overlaid.view[:] = False
+        self._simple.view[:] = -1
+        self._sizes.clear()
+        self._size_uses.clear()
         self._row_of.clear()
         self._orders.clear()
         self._nominated.clear()
@@ -133,29 +151,33 @@ class Using(Prepared, Overlays):
                 self._enter(holding)
 
     def _enter(self, holding: ReservationHolding) -> None:
-        row = holding.row
+        row = holding.stand_in.row
         if row >= 0 and self._matches(holding, row):
             self._row_of[holding.number] = row
-            self._matched.setdefault(row, {})[holding.number] = holding
-            self._mask[row] = True
-            self._nominated.pop(row, None)
-            if holding.order:
-                self._orders[row] = min(self._orders.get(row, holding.order), holding.order)
+            self._match(row, (*self._matched.get(row, ()), holding))
 
     def _leave(self, number: int) -> None:
         row = self._row_of.pop(number)
         matched = self._matched[row]
-        gone = matched.pop(number)
-        self._nominated.pop(row, None)
-        if not matched:
+        self._match(row, () if len(matched) == 1 else tuple([each for each in matched if each.number != number]))
+
+    def _match(self, row: int, matched: tuple[ReservationHolding, ...]) -> None:
+        """These are the matching reservations on a row from now on."""
+        if matched:
+            self._matched[row] = matched
+        else:
             del self._matched[row]
-            self._mask[row] = False
-        if gone.order:
-            orders = [each.order for each in matched.values() if each.order]
-            if orders:
-                self._orders[row] = min(orders)
-            else:
-                self._orders.pop(row, None)
+        self._overlaid.cells[row] = bool(matched)
+        self._simple.cells[row] = (
+            self._use_of(matched[0].size).number if len(matched) == 1 and matched[0].simple else -1
+        )
+        if self._nominated:
+            self._nominated.pop(row, None)
+        if self._orders:
+            self._orders.pop(row, None)
+        for holding in matched:
+            if holding.order:
+                self._orders[row] = min(self._orders.get(row, holding.order), holding.order)
 
     def _matches(self, holding: ReservationHolding, row: int) -> bool:
         """Whether the pod may use the holding. Sizes are checked only for an exact match."""
@@ -167,6 +189,8 @@ class Using(Prepared, Overlays):
                 return False
         if not self.required and not self._shares(holding):
             return False
+        if holding.open and not self._selective:
+            return True
         node = self._tables.nodes[row]
         assert node is not None
         return demands.accepts(holding.reservation, node.metadata.labels)
@@ -174,25 +198,41 @@ class Using(Prepared, Overlays):
     def _shares(self, holding: ReservationHolding) -> bool:
         """Whether it holds a resource that the pod requests, or devices for claims if the pod has some. A pod without
         requests may use one that holds nothing."""
-        if self._claims and holding.stand_in.pod.spec.resource_claims:
-            return True
-        if not self._wanted:
-            return not holding.reserved
-        return any(self._requests.get(name) for name in holding.names if name != PODS)
+        return self._use_of(holding.size).shares or (self._claims and bool(holding.stand_in.pod.spec.resource_claims))
+
+    def _use_of(self, size: ReservedSize) -> _SizeUse:
+        found = self._sizes.get(size)
+        if found is None:
+            if len(self._sizes) > ReservedSizes.MOST + 2 * len(self._row_of):
+                self._log_positions = None  # most are not in use any more: start over at the next change
+            shares = not size.numbers
+            if self._wanted:
+                shares = any(self._requests.get(name) for name in size.names if name != PODS)
+            beside = tuple([amount - size.numbers.get(number, 0) for number, amount in self._wanted])
+            found = _SizeUse(len(self._size_uses), shares, score_of(size.names, {}, self._requests), beside)
+            self._sizes[size] = found
+            self._size_uses.append(found)
+        return found
 
     # -- nomination
 
     def nominate(self, row: int) -> ReservationHolding | None:
         """The reservation the pod would use on a row."""
         self._catch_up()
+        return self._nominee(row)
+
+    def _nominee(self, row: int) -> ReservationHolding | None:
         matched = self._matched.get(row)
         if not matched:
             return None
+        simple = self._simple.cells[row]
+        if simple >= 0:
+            return matched[0] if self._has_room(row, self._size_uses[simple].beside) else None
         used = [each[row] for each in self._used]
         known = self._nominated.get(row)
         if known is not None and known[0] == used:
             return known[1]
-        fitting = [holding for holding in matched.values() if self._fits(holding, row)]
+        fitting = [holding for holding in matched if self._fits(holding, row)]
         chosen = fitting[0] if len(fitting) == 1 else self._preferred(fitting) if fitting else None
         self._nominated[row] = used, chosen
         return chosen
@@ -206,19 +246,26 @@ class Using(Prepared, Overlays):
     def _fits(self, holding: ReservationHolding, row: int) -> bool:
         if not holding.usable() or (holding.restricted is not None and self._short_inside(holding, None)):
             return False
-        tables, reserved, allocated, inner = self._tables, holding.reserved, holding.allocated, holding.inner
-        others_check = bool(tables.handled or tables.by_devices)
-        for number, amount in self._wanted:
-            if others_check:
-                name = tables.resource_names[number]
-                if name in tables.handled or tables.is_by_devices(name, row):
-                    continue  # checked by the plugin that handles the resource
-            used = tables.requested[number].cells[row]
-            if number in reserved:
-                used += inner.get(number, 0) - max(0, reserved[number] - allocated[number])
-            if tables.allocatable[number].cells[row] - used < amount:
+        reserved, allocated, inner = holding.reserved, holding.allocated, holding.inner
+        beside = [
+            amount - max(0, reserved[number] - allocated[number]) + inner.get(number, 0)
+            if number in reserved
+            else amount
+            for number, amount in self._wanted
+        ]
+        return self._has_room(row, beside)
+
+    def _has_room(self, row: int, beside: Sequence[int]) -> bool:
+        """Whether so much is free on the row, as far as that is checked here."""
+        for has, used, amount, (number, _) in zip(self._has, self._used, beside, self._wanted):
+            if has[row] - used[row] < amount and not self._checked_elsewhere(number, row):
                 return False
         return True
+
+    def _checked_elsewhere(self, number: int, row: int) -> bool:
+        """Whether the plugin that handles the resource checks it."""
+        name = self._tables.resource_names[number]
+        return name in self._tables.handled or self._tables.is_by_devices(name, row)
 
     def _short_inside(self, holding: ReservationHolding, imagined: Imagined | None) -> list[str]:
         """The failure reasons of a restricted reservation that lacks room."""
@@ -238,12 +285,7 @@ class Using(Prepared, Overlays):
 
     def _score(self, holding: ReservationHolding) -> int:
         if not holding.consumers:
-            # Most reservations of an application are alike.
-            key = tuple(holding.names.items())
-            found = self._unused_scores.get(key)
-            if found is None:
-                found = self._unused_scores[key] = score_of(holding.names, {}, self._requests)
-            return found
+            return self._use_of(holding.size).score
         names = self._tables.resource_names
         allocated = {names[number]: amount for number, amount in holding.allocated.items()}
         allocated[PODS] = len(holding.consumers)
@@ -267,20 +309,20 @@ class Using(Prepared, Overlays):
 
     def overlaid_mask(self, capacity: int) -> Bools:
         self._catch_up()
-        return self._mask
+        return self._overlaid.view
 
     def overlays_on(self, row: int, *, evicting: bool = False) -> Sequence[Overlay]:
         nominated = self.nominate(row)
-        matched = self._matched.get(row, {})
+        matched = self._matched.get(row, ())
         opened: Iterable[ReservationHolding]
         if evicting:
-            opened = sorted(matched.values(), key=lambda holding: holding is not nominated)
+            opened = sorted(matched, key=lambda holding: holding is not nominated)
         elif nominated is not None:
             opened = (nominated,)
         else:
             # None fits; if a reservation is required, the first one gives the reason.
-            opened = list(matched.values())[:1] if self.required else ()
-        found = [self._opening(holding, list(matched.values())) for holding in opened]
+            opened = matched[:1] if self.required else ()
+        found = [self._opening(holding, matched) for holding in opened]
         if not self.required:
             found.append(self._closed)
         return found
@@ -368,7 +410,7 @@ class Using(Prepared, Overlays):
 
     def _refusal(self, row: int) -> int:
         reasons: dict[str, None] = {}
-        for holding in self._matched[row].values():
+        for holding in self._matched[row]:
             reasons.update(dict.fromkeys(self._short_inside(holding, None)))
         return self.refuse(unschedulable(*reasons)) if reasons else self._not_met
 
@@ -377,12 +419,37 @@ class Using(Prepared, Overlays):
     def score(self, rows: Rows) -> Ints:
         self._catch_up()
         scores = np.zeros(len(rows), dtype=np.int64)
-        for index in np.flatnonzero(self._mask.take(rows)).tolist():
-            scores[index] = self.score_row(int(rows[index]))
+        overlaid = self._overlaid.view.take(rows)
+        if self._size_uses:
+            sizes = self._simple.take(rows)
+            simple = np.flatnonzero(overlaid & (sizes >= 0))
+            scores[simple] = self._score_simple(rows[simple], sizes[simple])
+            overlaid &= sizes < 0
+        for index in np.flatnonzero(overlaid).tolist():
+            scores[index] = self._score_of(int(rows[index]))
+        return scores
+
+    def _score_simple(self, rows: Rows, sizes: Ints) -> Ints:
+        """The scores of rows with one unused reservation each, by the number of its size."""
+        scores = np.array([each.score for each in self._size_uses], dtype=np.int64).take(sizes)
+        for index, (number, _) in enumerate(self._wanted):
+            beside = np.array([each.beside[index] for each in self._size_uses], dtype=np.int64).take(sizes)
+            free = self._tables.allocatable[number].take(rows) - self._tables.requested[number].take(rows)
+            for short in np.flatnonzero(free < beside).tolist():
+                if not self._checked_elsewhere(number, int(rows[short])):
+                    scores[short] = 0
         return scores
 
     def score_row(self, row: int) -> int:
-        holding = self.nominate(row)
+        self._catch_up()
+        return self._score_of(row)
+
+    def _score_of(self, row: int) -> int:
+        simple = self._simple.cells[row]
+        if simple >= 0:
+            use = self._size_uses[simple]
+            return use.score if self._has_room(row, use.beside) else 0
+        holding = self._nominee(row)
         return 0 if holding is None else self._score(holding)
 
     def normalize(self, scores: Ints, rows: Rows) -> Ints:
