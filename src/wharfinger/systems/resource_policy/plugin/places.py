@@ -26,7 +26,8 @@ class Places:
     def __init__(self, rules: PolicyRules) -> None:
         self._rules = rules
         self.counting = Counting(rules)
-        self._stand_ins: dict[Reserved, ObjectKey] = {}
+        # Two while a reservation that waits on a node gets room there: its own, and that of its move.
+        self._stand_ins: dict[Reserved, list[ObjectKey]] = {}
         self._stands_for: dict[ObjectKey, Reserved] = {}
         self._users: dict[Reserved, dict[ObjectKey, Counted]] = {}
         self._uses: dict[ObjectKey, Reserved] = {}
@@ -43,7 +44,7 @@ class Places:
         counted = Counted(order(pod.metadata), signature, units, size)
         if isinstance(pod, StandIn):
             reserved = self._stands_for[key] = (pod.metadata.uid, node)
-            self._stand_ins[reserved] = key
+            self._stand_ins.setdefault(reserved, []).append(key)
             counted.users = tuple(self._users.get(reserved, {}).values())
             return self.counting.add(key, counted)
         changed = self.counting.add(key, counted)
@@ -57,7 +58,10 @@ class Places:
         """Stop counting a pod."""
         stood_for = self._stands_for.pop(key, None)
         if stood_for is not None:
-            del self._stand_ins[stood_for]
+            keys = self._stand_ins[stood_for]
+            keys.remove(key)
+            if not keys:
+                del self._stand_ins[stood_for]
         changed = self.counting.remove(key)
         reserved = self._uses.pop(key, None)
         if reserved is not None:
@@ -78,10 +82,10 @@ class Places:
 
     def _share(self, reserved: Reserved) -> bool:
         """Charge a reservation again after its users changed."""
-        key = self._stand_ins.get(reserved)
-        if key is None:
-            return False
-        counted = self.counting.pods[key]
-        changed = self.counting.remove(key)
-        counted.users = tuple(self._users.get(reserved, {}).values())
-        return self.counting.add(key, counted) or changed
+        changed = False
+        for key in self._stand_ins.get(reserved, ()):
+            counted = self.counting.pods[key]
+            changed = self.counting.remove(key) or changed
+            counted.users = tuple(self._users.get(reserved, {}).values())
+            changed = self.counting.add(key, counted) or changed
+        return changed
