@@ -211,7 +211,8 @@ class RowValues:
     def _refresh_few(self, rows: Sequence[int]) -> bool:
         self._pod_position = self._tables.pod_log.position
         all_changed = False
-        for row in rows if len(rows) <= 2 else dict.fromkeys(rows):
+        distinct = dict.fromkeys(rows)  # a pod that uses a reservation changes its row twice
+        for row in distinct:
             all_changed = self._refresh_row(row) or all_changed
         return all_changed
 
