@@ -79,7 +79,19 @@ class PreemptionHelps(Invariant):
             return
         if any(_nominated(each) == told.node and _priority(each) > _priority(preemptor) for each in pods):
             return  # who took the node from it
+        if self._claims_given(preemptor):
+            return
         yield f"pods leave node {told.node} for pod {title(preemptor)}, but no room is kept for it there"
+
+    def _claims_given(self, pod: Document) -> bool:
+        """Whether another pod with which it shares a claim got devices for it, perhaps those of another node."""
+        namespace, uid = pod["metadata"]["namespace"], pod["metadata"]["uid"]
+        for each in pod["spec"].get("resourceClaims") or ():
+            claim = self.history.objects["resourceclaims"].get((namespace, each.get("resourceClaimName"))) or {}
+            users = (claim.get("status") or {}).get("reservedFor") or ()
+            if any(user.get("uid") != uid for user in users):
+                return True
+        return False
 
     def _judge(self, victim: Document) -> Iterator[str]:
         priority = _priority(victim)
