@@ -16,9 +16,8 @@ from wharfinger.framework.columns import Bools, IntColumn, Ints, Rows
 from wharfinger.framework.joint import JointAnswers
 from wharfinger.framework.tables import Tables
 
-PADDING = (
-    8  # values of different members at a distance of a power of two would share few lines of the processor's cache
-)
+# Values of different members at a distance of a power of two would share few lines of the processor's cache.
+PADDING = 8
 
 Cohorts = dict[Hashable, "Cohort"]
 """By `RowScope.joint_key`."""
@@ -49,9 +48,8 @@ class Cohort:
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
         self._members: list[CohortMember] = []
-        self._joint: list[
-            tuple[JointAnswers, bool, int]
-        ] = []  # with whether they filter, and the weight of their scores
+        # With whether they filter, and the weight of their scores.
+        self._joint: list[tuple[JointAnswers, bool, int]] = []
         self._constants: Ints = np.zeros(0, dtype=np.int64)  # [member]
         self._possible = False
         #: By the cells of the inputs: the scores for each member, and who accepts; None: all do. None if rows differ too much.

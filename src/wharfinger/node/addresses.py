@@ -8,9 +8,8 @@ from collections import Counter
 
 from wharfinger.api.views import Node, Pod
 
-_NO_NETWORK: ipaddress.IPv4Network | ipaddress.IPv6Network = ipaddress.IPv4Network(
-    "10.0.0.0/24"
-)  # until a node is known
+# Until a node is known.
+_NO_NETWORK: ipaddress.IPv4Network | ipaddress.IPv6Network = ipaddress.IPv4Network("10.0.0.0/24")
 
 
 class PodAddresses:

@@ -406,12 +406,34 @@ def server_process(directory: Path) -> Iterator[tuple[Path, int]]:
 
 
 @click.command
-@click.option("--pods", default=5000, show_default=True, help="Number of pods.")
-@click.option("--connections", default=32, show_default=True, help="Number of concurrent clients.")
-@click.option("--watchers", default=100, show_default=True, help="Number of watchers that a write is delivered to.")
-@click.option("--nodes", default=0, show_default=True, help="Number of nodes whose pods are watched during writes.")
-@click.option("--informers", default=0, show_default=True, help="Number of watches of all pods during writes.")
-@click.option("--stored", default=0, show_default=True, help="Number of pods that are stored before.")
+@click.option("--pods", type=click.IntRange(min=1), default=5000, show_default=True, help="Number of pods.")
+@click.option(
+    "--connections", type=click.IntRange(min=1), default=32, show_default=True, help="Number of concurrent clients."
+)
+@click.option(
+    "--watchers",
+    type=click.IntRange(min=1),
+    default=100,
+    show_default=True,
+    help="Number of watchers that a write is delivered to.",
+)
+@click.option(
+    "--nodes",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Number of nodes whose pods are watched during writes.",
+)
+@click.option(
+    "--informers",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Number of watches of all pods during writes.",
+)
+@click.option(
+    "--stored", type=click.IntRange(min=0), default=0, show_default=True, help="Number of pods that are stored before."
+)
 @output_option("text", "json", default="text")
 @baseline_options
 def command(
